@@ -278,7 +278,8 @@ typedef struct moebius_gpu {
     bool is_usable;        /* as "vulkan:N" in moebius_engine_options.devices */
     bool is_auto;          /* moebius_engine_options.gpu "auto" would take it, if it is fast enough */
     char name[256], driver[256];
-    char why_not[256]; /* a sentence, when it is not usable */
+    char why_not[256];     /* a sentence, when it is not usable */
+    bool has_upload_queue; /* weights are uploaded on a queue of their own, beside operations */
 } moebius_gpu;
 /* Fills up to n_max of gpus, in the order of their numbers, and returns how many there are. error, which may be NULL,
  * says why when there are none. */

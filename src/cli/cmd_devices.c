@@ -15,10 +15,12 @@ static void print_text(const moebius_gpu *gpus, int n, const moebius_error *none
         printf("vulkan:%-2d %s (%s, Vulkan %d.%d.%d, %s)\n", i, g->name, g->kind, g->api_version[0], g->api_version[1],
                g->api_version[2], g->driver);
         if (g->is_usable)
-            printf(
-                "          usable: %s of %s, of which its driver gives %s%s\n", units_size((uint64_t)g->memory_bytes).s,
-                g->shares_memory ? "the machine's memory" : "its own memory", units_size((uint64_t)g->budget_bytes).s,
-                g->is_auto ? "; --gpu auto takes it, if it is fast enough" : "");
+            printf("          usable: %s of %s, of which its driver gives %s%s%s\n",
+                   units_size((uint64_t)g->memory_bytes).s,
+                   g->shares_memory ? "the machine's memory" : "its own memory",
+                   units_size((uint64_t)g->budget_bytes).s,
+                   g->has_upload_queue ? "; uploads have a queue of their own" : "",
+                   g->is_auto ? "; --gpu auto takes it, if it is fast enough" : "");
         else
             printf("          not usable: %s\n", g->why_not);
     }
@@ -33,11 +35,11 @@ static void print_json(const moebius_gpu *gpus, int n, const moebius_error *none
         const moebius_gpu *g = &gpus[i];
         char device[32];
         snprintf(device, sizeof device, "vulkan:%d", i);
-        json_t *one = json_pack("{s:s, s:s, s:s, s:s, s:[i,i,i], s:I, s:I, s:b, s:b, s:b}", "device", device, "name",
-                                g->name, "driver", g->driver, "kind", g->kind, "vulkan", g->api_version[0],
+        json_t *one = json_pack("{s:s, s:s, s:s, s:s, s:[i,i,i], s:I, s:I, s:b, s:b, s:b, s:b}", "device", device,
+                                "name", g->name, "driver", g->driver, "kind", g->kind, "vulkan", g->api_version[0],
                                 g->api_version[1], g->api_version[2], "memory_bytes", (json_int_t)g->memory_bytes,
                                 "budget_bytes", (json_int_t)g->budget_bytes, "shares_memory", g->shares_memory,
-                                "usable", g->is_usable, "auto", g->is_auto);
+                                "upload_queue", g->has_upload_queue, "usable", g->is_usable, "auto", g->is_auto);
         if (!g->is_usable)
             json_object_set_new(one, "why_not", json_string(g->why_not));
         json_array_append_new(list, one);

@@ -257,6 +257,7 @@ int moebius_list_gpus_sized(moebius_gpu *gpus, int n_max, size_t gpu_bytes, moeb
                            .budget_bytes = all[i].budget_bytes,
                            .is_auto = i == gpu_choose(all, n),
                            .shares_memory = all[i].shares_memory,
+                           .has_upload_queue = all[i].has_upload_queue,
                            .is_usable = all[i].is_usable};
         snprintf(gpu.name, sizeof gpu.name, "%s", all[i].name);
         snprintf(gpu.driver, sizeof gpu.driver, "%s", all[i].driver);

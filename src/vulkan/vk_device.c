@@ -62,30 +62,35 @@ static void vk_close(struct backend *b)
 
 static err_code open_device(struct vk *v, struct err *e)
 {
-    const float priority = 1;
+    const float priorities[2] = {1, 1};
+    const struct vk_limits *l = &v->limits;
     const char *extensions[2];
     uint32_t n_extension = 0;
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
         .shaderIntegerDotProduct = VK_TRUE};
-    const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
-                                           .queueFamilyIndex = v->limits.queue_family,
-                                           .queueCount = 1,
-                                           .pQueuePriorities = &priority};
+    const VkDeviceQueueCreateInfo queues[2] = {{.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                                .queueFamilyIndex = l->queue_family,
+                                                .queueCount = 1 + l->upload_index,
+                                                .pQueuePriorities = priorities},
+                                               {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                                .queueFamilyIndex = l->upload_family,
+                                                .queueCount = 1,
+                                                .pQueuePriorities = priorities}};
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
                                             .bufferDeviceAddress = VK_TRUE,
                                             .timelineSemaphore = VK_TRUE};
-    if (v->limits.has_portability)
+    if (l->has_portability)
         extensions[n_extension++] = "VK_KHR_portability_subset";
-    if (v->limits.has_dot) {
+    if (l->has_dot) {
         extensions[n_extension++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
         v12.pNext = &dot;
     }
-    const VkPhysicalDeviceFeatures features = {.shaderInt64 = v->limits.has_int64};
+    const VkPhysicalDeviceFeatures features = {.shaderInt64 = l->has_int64};
     const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
                                      .pNext = &v12,
-                                     .queueCreateInfoCount = 1,
-                                     .pQueueCreateInfos = &queue,
+                                     .queueCreateInfoCount = l->upload_family == l->queue_family ? 1 : 2,
+                                     .pQueueCreateInfos = queues,
                                      .enabledExtensionCount = n_extension,
                                      .ppEnabledExtensionNames = extensions,
                                      .pEnabledFeatures = &features};

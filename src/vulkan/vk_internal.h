@@ -22,13 +22,15 @@ struct vk_limits {
     /* A submission ends at so much work, bytes of weights and state, and multiply-adds: a slow GPU does it in 0.2 s. */
     int64_t work;
     uint32_t queue_family;
-    uint32_t device_type, host_type; /* memory types: for tensors; for what the host writes and reads */
-    bool is_mapped;                  /* the host may write where tensors lie */
-    bool shares_memory;              /* tensors lie in the host's memory, whose limit counts them */
-    bool has_portability;            /* the driver wants its extension enabled */
-    bool has_int64;                  /* shaders may use 64-bit integers */
-    bool has_dot;                    /* shaders may use dot products of bytes (VK_KHR_shader_integer_dot_product) */
-    bool has_budget;                 /* the driver says what it gives (VK_EXT_memory_budget) */
+    uint32_t upload_family, upload_index; /* the queue that uploads go to, which may be the one that computes */
+    bool has_upload_queue;                /* it is another one, or is to be ordered as if it were */
+    uint32_t device_type, host_type;      /* memory types: for tensors; for what the host writes and reads */
+    bool is_mapped;                       /* the host may write where tensors lie */
+    bool shares_memory;                   /* tensors lie in the host's memory, whose limit counts them */
+    bool has_portability;                 /* the driver wants its extension enabled */
+    bool has_int64;                       /* shaders may use 64-bit integers */
+    bool has_dot;    /* shaders may use dot products of bytes (VK_KHR_shader_integer_dot_product) */
+    bool has_budget; /* the driver says what it gives (VK_EXT_memory_budget) */
 };
 
 /* ERR_UNSUPPORTED, with a sentence, where the room can't use the device. */
@@ -157,15 +159,16 @@ struct vk_recorded_dispatch {
 
 struct vk_queue {
     VkQueue queue;
-    pthread_mutex_t mutex; /* of `queue`, which uploads use, too */
+    pthread_mutex_t mutex; /* of `queue`, where uploads use it, too */
     VkCommandPool pool;
     VkCommandBuffer commands[VK_N_COMMANDS];
-    VkSemaphore passed;      /* a timeline: the last serial whose commands have run */
-    uint64_t serial;         /* of the commands being recorded, or recorded last */
-    bool is_recording;       /* else all commands have been submitted */
-    uint64_t work;           /* of the commands being recorded, in bytes and multiply-adds */
-    struct vk_piece staging; /* VK_STAGING_BYTES for each of the commands, and as many for what is read back */
-    size_t staging_used;     /* of the commands being recorded */
+    VkSemaphore passed;          /* a timeline: the last serial whose commands have run */
+    uint64_t serial;             /* of the commands being recorded, or recorded last */
+    atomic_uint_least64_t ended; /* a serial that has been waited for */
+    bool is_recording;           /* else all commands have been submitted */
+    uint64_t work;               /* of the commands being recorded, in bytes and multiply-adds */
+    struct vk_piece staging;     /* VK_STAGING_BYTES for each of the commands, and as many for what is read back */
+    size_t staging_used;         /* of the commands being recorded */
     struct vk_access access[VK_MAX_ACCESS]; /* since the last barrier */
     int n_access;
     uint64_t stage; /* counts barriers and beginnings of submissions: commands of one stage may overlap */
@@ -427,11 +430,13 @@ struct vk {
 
     struct vk_queue queue;
     struct vk_upload_lane {
-        pthread_mutex_t mutex;
+        pthread_mutex_t mutex; /* of commands, serial and staging */
+        VkQueue queue;         /* which may be that of operations */
         VkCommandPool pool;
         VkCommandBuffer commands;
         VkSemaphore passed;
         uint64_t serial;
+        atomic_uint_least64_t ended; /* a serial that has been waited for */
         struct vk_piece staging;
     } upload;
 

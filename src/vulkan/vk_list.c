@@ -75,8 +75,24 @@ err_code vk_limits_choose_memory(const struct vk_functions *fn, VkPhysicalDevice
     return ERR_OK;
 }
 
-/* The first queue family that computes, rather one that does nothing else. */
-static bool choose_queue(const struct vk_functions *fn, VkPhysicalDevice device, uint32_t *family)
+/* Uploads go to a queue that does nothing but transfer (the DMA engines of cards), else to a second one of those that
+ * compute, else to the same. MOEBIUS_VULKAN_UPLOADS=apart: that one is ordered as if it were another, for tests. */
+static void choose_upload_queue(const VkQueueFamilyProperties *all, uint32_t n, struct vk_limits *out)
+{
+    enum { ANY = VK_QUEUE_SPARSE_BINDING_BIT | VK_QUEUE_PROTECTED_BIT };
+    const char *uploads = getenv("MOEBIUS_VULKAN_UPLOADS");
+    uint32_t i = 0;
+    while (i < n && (all[i].queueFlags & ~(VkQueueFlags)ANY) != VK_QUEUE_TRANSFER_BIT)
+        i++;
+    bool has_family = i < n && !vk_is_masked("transferQueue");
+    bool has_second = all[out->queue_family].queueCount > 1 && !vk_is_masked("secondQueue");
+    out->upload_family = has_family ? i : out->queue_family;
+    out->upload_index = !has_family && has_second;
+    out->has_upload_queue = has_family || has_second || (uploads && !strcmp(uploads, "apart"));
+}
+
+/* Operations go to the first queue family that computes, rather one that draws nothing. */
+static bool choose_queues(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out)
 {
     VkQueueFamilyProperties all[VK_MAX_FAMILY];
     uint32_t n = VK_MAX_FAMILY;
@@ -88,8 +104,11 @@ static bool choose_queue(const struct vk_functions *fn, VkPhysicalDevice device,
             (best < 0 || (is_alone && all[best].queueFlags & VK_QUEUE_GRAPHICS_BIT)))
             best = (int)i;
     }
-    *family = (uint32_t)best;
-    return best >= 0 && !vk_is_masked("computeQueue");
+    if (best < 0 || vk_is_masked("computeQueue"))
+        return false;
+    out->queue_family = (uint32_t)best;
+    choose_upload_queue(all, n, out);
+    return true;
 }
 
 static bool has_extension(const struct vk_functions *fn, VkPhysicalDevice device, const char *name)
@@ -175,7 +194,7 @@ err_code vk_limits_get(const struct vk_functions *fn, VkPhysicalDevice device, s
     TRY(check_limits(fn, device, out, e));
     TRY(check_features(fn, device, out, e));
     TRY(vk_limits_choose_memory(fn, device, UINT32_MAX, out, e));
-    if (!choose_queue(fn, device, &out->queue_family))
+    if (!choose_queues(fn, device, out))
         return err_set(e, ERR_UNSUPPORTED, "it has no queue that computes");
     out->has_portability = has_extension(fn, device, "VK_KHR_portability_subset");
     out->has_budget = has_extension(fn, device, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
@@ -265,6 +284,7 @@ static void describe(const struct vk_functions *fn, VkPhysicalDevice device, str
     out->memory_bytes = heap.n_bytes;
     out->budget_bytes = heap.budget_bytes > heap.usage_bytes ? heap.budget_bytes - heap.usage_bytes : 0;
     out->shares_memory = limits.shares_memory;
+    out->has_upload_queue = limits.has_upload_queue && !limits.is_mapped;
 }
 
 err_code vulkan_list(struct vulkan_device **out, int *n, struct err *e)

@@ -44,13 +44,13 @@ static bool check_result(struct vk *v, VkResult result, const char *what)
 
 /* ---- opening --------------------------------------------------------------------------------------------------- */
 
-static VkResult open_commands(struct vk *v, VkCommandPool *pool, VkCommandBuffer *commands, uint32_t n,
+static VkResult open_commands(struct vk *v, uint32_t family, VkCommandPool *pool, VkCommandBuffer *commands, uint32_t n,
                               VkSemaphore *passed)
 {
     const struct vk_functions *fn = &v->api.fn;
     const VkCommandPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
                                           .flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT,
-                                          .queueFamilyIndex = v->limits.queue_family};
+                                          .queueFamilyIndex = family};
     const VkSemaphoreTypeCreateInfo timeline = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
                                                 .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
     const VkSemaphoreCreateInfo semaphore = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO, .pNext = &timeline};
@@ -79,16 +79,17 @@ static err_code hold_calls(struct vk_queue *q, struct err *e)
 err_code vk_queue_open(struct vk *v, struct err *e)
 {
     struct vk_queue *q = &v->queue;
-    v->api.fn.GetDeviceQueue(v->device, v->limits.queue_family, 0, &q->queue);
-    VkResult result = open_commands(v, &q->pool, q->commands, VK_N_COMMANDS, &q->passed);
+    const struct vk_limits *l = &v->limits;
+    v->api.fn.GetDeviceQueue(v->device, l->queue_family, 0, &q->queue);
+    v->api.fn.GetDeviceQueue(v->device, l->upload_family, l->upload_index, &v->upload.queue);
+    VkResult result = open_commands(v, l->queue_family, &q->pool, q->commands, VK_N_COMMANDS, &q->passed);
     if (result == VK_SUCCESS)
-        result = open_commands(v, &v->upload.pool, &v->upload.commands, 1, &v->upload.passed);
+        result = open_commands(v, l->upload_family, &v->upload.pool, &v->upload.commands, 1, &v->upload.passed);
     if (result != VK_SUCCESS)
         return err_set(e, ERR_UNSUPPORTED, "%s: commands: %s", v->base.name, vk_result_text(result));
     TRY(hold_calls(q, e));
     TRY(vk_piece_take(v, VK_FOR_HOST, READ_AT + VK_STAGING_BYTES, "staging", &q->staging, e));
-    return v->limits.is_mapped ? ERR_OK
-                               : vk_piece_take(v, VK_FOR_HOST, VK_STAGING_BYTES, "staging", &v->upload.staging, e);
+    return l->is_mapped ? ERR_OK : vk_piece_take(v, VK_FOR_HOST, VK_STAGING_BYTES, "staging", &v->upload.staging, e);
 }
 
 void vk_queue_close(struct vk *v)
@@ -119,23 +120,44 @@ static VkResult wait_semaphore(struct vk *v, VkSemaphore semaphore, uint64_t ser
     return v->api.fn.WaitSemaphores(v->device, &info, v->is_software ? SOFTWARE_WAIT_NS : WAIT_NS);
 }
 
-static VkResult submit_commands(struct vk *v, VkCommandBuffer commands, VkSemaphore passed, uint64_t serial)
+/* A serial of a timeline. */
+struct point {
+    VkSemaphore semaphore;
+    uint64_t serial;
+};
+
+/* Submits commands that signal `passed`, behind `ended`: what the host has waited for of the other queue (serial 0:
+ * nothing). Its waits order the commands, as an operation is enqueued after the uploads that it reads, and a slot is
+ * filled after the operations that read it. But they make nothing that one queue wrote visible to the other: that takes
+ * a semaphore that the device waits for, and this one has been signalled by then. */
+static VkResult submit_commands(struct vk *v, VkQueue queue, VkCommandBuffer commands, struct point ended,
+                                struct point passed)
 {
+    const VkPipelineStageFlags all = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
+    const uint32_t n_wait = v->limits.has_upload_queue && ended.serial > 0;
+    const bool is_one_queue = v->queue.queue == v->upload.queue;
     const VkTimelineSemaphoreSubmitInfo timeline = {.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+                                                    .waitSemaphoreValueCount = n_wait,
+                                                    .pWaitSemaphoreValues = &ended.serial,
                                                     .signalSemaphoreValueCount = 1,
-                                                    .pSignalSemaphoreValues = &serial};
+                                                    .pSignalSemaphoreValues = &passed.serial};
     const VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                                .pNext = &timeline,
+                               .waitSemaphoreCount = n_wait,
+                               .pWaitSemaphores = &ended.semaphore,
+                               .pWaitDstStageMask = &all,
                                .commandBufferCount = 1,
                                .pCommandBuffers = &commands,
                                .signalSemaphoreCount = 1,
-                               .pSignalSemaphores = &passed};
+                               .pSignalSemaphores = &passed.semaphore};
     VkResult result = v->api.fn.EndCommandBuffer(commands);
     if (result != VK_SUCCESS)
         return result;
-    pthread_mutex_lock(&v->queue.mutex);
-    result = v->api.fn.QueueSubmit(v->queue.queue, 1, &info, VK_NULL_HANDLE);
-    pthread_mutex_unlock(&v->queue.mutex);
+    if (is_one_queue)
+        pthread_mutex_lock(&v->queue.mutex);
+    result = v->api.fn.QueueSubmit(queue, 1, &info, VK_NULL_HANDLE);
+    if (is_one_queue)
+        pthread_mutex_unlock(&v->queue.mutex);
     return result;
 }
 
@@ -188,17 +210,21 @@ static void submit(struct vk *v)
     if (!q->is_recording)
         return;
     q->is_recording = false;
-    record_held(v, q->commands[q->serial % VK_N_COMMANDS]);
+    VkCommandBuffer c = q->commands[q->serial % VK_N_COMMANDS];
+    const struct point uploads = {v->upload.passed, atomic_load(&v->upload.ended)};
+    record_held(v, c);
     v->recorded.n_submit++;
     VkResult result = is_lost_now(v) ? VK_ERROR_DEVICE_LOST
-                                     : submit_commands(v, q->commands[q->serial % VK_N_COMMANDS], q->passed, q->serial);
+                                     : submit_commands(v, q->queue, c, uploads, (struct point){q->passed, q->serial});
     check_result(v, result, "a submission");
 }
 
 static void wait_for(struct vk *v, uint64_t serial)
 {
-    if (!v->is_lost && serial > 0)
-        check_result(v, wait_semaphore(v, v->queue.passed, serial), "waiting");
+    if (v->is_lost || serial == 0)
+        return;
+    if (check_result(v, wait_semaphore(v, v->queue.passed, serial), "waiting") && serial > atomic_load(&v->queue.ended))
+        atomic_store(&v->queue.ended, serial);
 }
 
 void vk_drain(struct vk *v)
@@ -539,8 +565,13 @@ static VkResult upload_some(struct vk *v, const struct vk_piece *p, size_t off, 
         return result;
     v->api.fn.CmdCopyBuffer(u->commands, u->staging.block->buffer, p->block->buffer, 1,
                             &(VkBufferCopy){u->staging.off, p->off + off, n});
-    result = submit_commands(v, u->commands, u->passed, ++u->serial);
-    return result == VK_SUCCESS ? wait_semaphore(v, u->passed, u->serial) : result;
+    const struct point operations = {v->queue.passed, atomic_load(&v->queue.ended)};
+    result = submit_commands(v, u->queue, u->commands, operations, (struct point){u->passed, ++u->serial});
+    if (result == VK_SUCCESS)
+        result = wait_semaphore(v, u->passed, u->serial);
+    if (result == VK_SUCCESS)
+        atomic_store(&u->ended, u->serial);
+    return result;
 }
 
 err_code vk_upload(struct vk *v, const struct vk_piece *p, size_t off, const void *src, size_t n_bytes, struct err *e)

@@ -22,6 +22,7 @@ struct vulkan_device {
     uint64_t budget_bytes;   /* what the driver gives this process of it at present, or a share of it */
     unsigned api_version[3]; /* major, minor, patch */
     bool shares_memory;      /* that heap is the host's memory */
+    bool has_upload_queue;   /* weights are uploaded, and on a queue of their own */
     bool is_usable;
     char why_not[VULKAN_TEXT_BYTES]; /* a sentence, when it is not usable */
 };

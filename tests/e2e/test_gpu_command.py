@@ -136,7 +136,12 @@ def test_gpu_says_what_it_takes():
         r = run(*args, "--gpu", 0, "--vram", vram, env=card)
         assert r.stdout == want and says in r.stderr.decode(), r.stderr
     about = json.loads(run("devices", "--json", env=card).stdout)["gpus"][0]
-    assert about["auto"] and not about["shares_memory"] and 0 < about["budget_bytes"] <= about["memory_bytes"]
+    assert about["auto"] and not about["upload_queue"] and not about["shares_memory"] and 0 < about["budget_bytes"] <= about["memory_bytes"]
+    apart = {"MOEBIUS_VULKAN_WITHOUT": "mapped", "MOEBIUS_VULKAN_UPLOADS": "apart"}
+    assert json.loads(run("devices", "--json", env=apart).stdout)["gpus"][0]["upload_queue"]
+    assert "uploads have a queue of their own" in out("devices", env=apart)
+    for share in ("50%", "10%"):
+        assert run(*args, "--devices", "vulkan:0", "--expert-ram", share, env=apart).stdout == want
     assert not json.loads(run("devices", "--json", env=software).stdout)["gpus"][0]["auto"]
 
 

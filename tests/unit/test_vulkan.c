@@ -1,6 +1,8 @@
 /* The Vulkan device: what is particular to it. Where there is none, the tests are skipped. */
 #define _DEFAULT_SOURCE /* setenv */
 #include <math.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -48,6 +50,7 @@ static int close_device(void **state)
     unsetenv("MOEBIUS_VULKAN_FILL");
     unsetenv("MOEBIUS_VULKAN_WORK");
     unsetenv("MOEBIUS_VULKAN_TILES");
+    unsetenv("MOEBIUS_VULKAN_UPLOADS");
     backend_close(&f->device);
     pool_close(&f->pool);
     free(f);
@@ -85,6 +88,16 @@ static void a_list_says_what_is_usable(void **state)
     int n;
     assert_int_equal(vulkan_list(&all, &n, &e), ERR_OK);
     assert_true(n > 0 && all[0].is_usable && all[0].memory_bytes > 0 && all[0].name[0]);
+    mem_free(all);
+    setenv("MOEBIUS_VULKAN_UPLOADS", "apart", 1);
+    setenv("MOEBIUS_VULKAN_WITHOUT", "mapped", 1);
+    assert_int_equal(vulkan_list(&all, &n, &e), ERR_OK);
+    assert_true(all[0].has_upload_queue);
+    mem_free(all);
+    unsetenv("MOEBIUS_VULKAN_UPLOADS");
+    setenv("MOEBIUS_VULKAN_WITHOUT", "mapped,transferQueue,secondQueue", 1);
+    assert_int_equal(vulkan_list(&all, &n, &e), ERR_OK);
+    assert_false(all[0].has_upload_queue);
     mem_free(all);
     setenv("MOEBIUS_VULKAN_WITHOUT", "mapped,timelineSemaphore", 1);
     assert_int_equal(vulkan_list(&all, &n, &e), ERR_OK);
@@ -833,6 +846,96 @@ static void a_budget_that_shrinks_takes_slots_back(void **state)
     backend_slot_pool_close(f->device, &c.s);
 }
 
+enum { FILL_N = 64, FILL_RING = 2, FILL_EXPERTS = 40 };
+
+/* Experts that one thread fills a ring of slots with, while another computes what was filled before. */
+struct filling {
+    struct backend *device;
+    struct slot_pool *s;
+    sem_t room, filled; /* slots of the ring */
+    err_code code;      /* the first error */
+};
+
+static void *fill_ring(void *arg)
+{
+    static float x[FILL_N * FILL_N];
+    struct filling *r = arg;
+    struct err e;
+    for (int i = 0; i < FILL_EXPERTS; i++) {
+        sem_wait(&r->room);
+        for (int matrix = 0; matrix < EXPERT_N_MATRIX && r->code == ERR_OK; matrix++) {
+            for (int j = 0; j < FILL_N * FILL_N; j++)
+                x[j] = (float)((j + i * 31 + matrix * 7) * 37 % 101) * 0.02f - 1;
+            const struct slot_rows rows = {(enum expert_matrix)matrix, x, false, 0, FILL_N};
+            r->code = backend_slot_fill(r->device, r->s, i % FILL_RING, &rows, &e);
+        }
+        sem_post(&r->filled);
+    }
+    return NULL;
+}
+
+/* y [FILL_EXPERTS][FILL_N]: what each expert makes of the same row. */
+static void compute_ring(struct fixture *f, float *y)
+{
+    struct filling r = {.device = f->device};
+    struct err e;
+    pthread_t thread;
+    float x[FILL_N];
+    const int32_t id = 0;
+    struct tensor ids, slots;
+    const struct quant_info *q = quant_info(QUANT_F32);
+    const struct slot_pool_desc d = {{q, q, q}, FILL_N, FILL_N, FILL_RING};
+    for (int i = 0; i < FILL_N; i++)
+        x[i] = (float)(i % 11) * 0.1f - 0.5f;
+    struct tensor in = floats(f, FILL_N, 1, x), out = floats(f, FILL_N, 1, NULL);
+    assert_int_equal(backend_tensor_create(f->device, ELEM_I32, 1, 1, 1, MEM_SCRATCH, &ids, &e), ERR_OK);
+    assert_int_equal(backend_tensor_create(f->device, ELEM_I32, 1, 1, 1, MEM_SCRATCH, &slots, &e), ERR_OK);
+    backend_write(f->device, &ids, &id);
+    assert_int_equal(backend_slot_pool_create(f->device, &d, &r.s, &e), ERR_OK);
+    for (int i = 0; i < FILL_RING; i++)
+        assert_true(backend_slot_open(f->device, r.s, i));
+    sem_init(&r.room, 0, FILL_RING);
+    sem_init(&r.filled, 0, 0);
+    assert_int_equal(pthread_create(&thread, NULL, fill_ring, &r), 0);
+    for (int32_t i = 0, slot; i < FILL_EXPERTS; i++) {
+        slot = i % FILL_RING;
+        sem_wait(&r.filled);
+        backend_write(f->device, &slots, &slot);
+        backend_enqueue(
+            f->device,
+            &(struct op){
+                .kind = OP_EXPERTS, .in = {in, ids, slots}, .out = {out}, .slot_pool = r.s, .experts = {ACT_SILU, 1}});
+        assert_int_equal(backend_read(f->device, &out, y + (size_t)i * FILL_N, &e), ERR_OK);
+        sem_post(&r.room);
+    }
+    pthread_join(thread, NULL);
+    assert_int_equal(r.code, ERR_OK);
+    sem_destroy(&r.room);
+    sem_destroy(&r.filled);
+    struct tensor *tensors[] = {&in, &out, &ids, &slots};
+    for (int i = 0; i < 4; i++)
+        backend_buffer_close(f->device, &tensors[i]->buffer);
+    backend_slot_pool_close(f->device, &r.s);
+}
+
+/* Whether the host writes them, or they are uploaded on the queue of operations or on one of their own. */
+static void slots_are_filled_beside_computing(void **state)
+{
+    static const char *const without[] = {"", "mapped", "mapped,transferQueue", "mapped,transferQueue,secondQueue"};
+    static float want[FILL_EXPERTS * FILL_N], got[FILL_EXPERTS * FILL_N];
+    struct fixture *f = *state;
+    compute_ring(f, want);
+    for (int i = 1; i < FILL_EXPERTS; i++)
+        assert_memory_not_equal(want, want + (size_t)i * FILL_N, FILL_N * sizeof *want);
+    for (int apart = 0; apart < 2; apart++)
+        for (size_t i = 0; i < sizeof without / sizeof *without; i++) {
+            setenv("MOEBIUS_VULKAN_UPLOADS", apart ? "apart" : "", 1);
+            open_with(f, "MOEBIUS_VULKAN_WITHOUT", without[i]);
+            compute_ring(f, got);
+            assert_memory_equal(got, want, sizeof got);
+        }
+}
+
 /* Without the driver's word for it, a part of the memory is left to others. */
 static void without_a_budget_some_memory_is_left(void **state)
 {
@@ -958,6 +1061,7 @@ int main(void)
         TEST(a_card_has_no_more_than_its_limit),
         TEST(an_operation_without_room_leaves_nothing_behind),
         TEST(a_budget_that_shrinks_takes_slots_back),
+        TEST(slots_are_filled_beside_computing),
         TEST(without_a_budget_some_memory_is_left),
         TEST(a_lost_device_says_so),
         TEST(a_type_without_a_shader_is_refused_by_name),
