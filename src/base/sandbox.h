@@ -26,8 +26,9 @@ struct sandbox {
 };
 
 /* A folder stands for all below it. Writing is reading, too, and making and removing files; removing is no more than
- * that, of files in a folder; keeping is writing, and making links and removing folders. Nobody may execute. */
-enum sandbox_access { SANDBOX_READ, SANDBOX_WRITE, SANDBOX_REMOVE, SANDBOX_KEEP };
+ * that, of files in a folder; keeping is writing, and making links and removing folders. Of devices all may be written
+ * and controlled (ioctl), which takes the right to write alone on kernels before 6.10. Nobody may execute. */
+enum sandbox_access { SANDBOX_READ, SANDBOX_WRITE, SANDBOX_REMOVE, SANDBOX_KEEP, SANDBOX_DEVICES };
 
 /* What the kernel has: the version of Landlock's interface, 0 for none, and seccomp. */
 int sandbox_landlock_version(void);

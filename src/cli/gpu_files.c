@@ -29,10 +29,10 @@ static err_code allow_devices(struct sandbox *s, struct err *e)
     enum { N_NVIDIA = 16 };
     char path[32];
     for (int i = 0; i < N_DEVICE; i++)
-        TRY(sandbox_allow(s, devices[i], SANDBOX_WRITE, e));
+        TRY(sandbox_allow(s, devices[i], SANDBOX_DEVICES, e));
     for (int i = 0; i < N_NVIDIA; i++) {
         snprintf(path, sizeof path, "/dev/nvidia%d", i);
-        TRY(sandbox_allow(s, path, SANDBOX_WRITE, e));
+        TRY(sandbox_allow(s, path, SANDBOX_DEVICES, e));
     }
     return ERR_OK;
 }

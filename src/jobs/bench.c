@@ -231,7 +231,7 @@ static err_code run_phase(struct bench_run *b, struct phase_run *p, int64_t roun
     if (steady.n_tok == 0)
         steady = all;
     p->tok_per_s[round] = all.n_tok / all.s;
-    p->roof_tok_per_s[round] = steady.n_tok / steady.roof_s;
+    p->roof_tok_per_s[round] = steady.roof_s > 0 ? steady.n_tok / steady.roof_s : 0; /* GPUs count no work */
     p->roof_fraction[round] = steady.roof_s / steady.s;
     return ERR_OK;
 }

@@ -382,7 +382,7 @@ enum vk_scratch {
     VK_SCRATCH_LOGITS,
     VK_SCRATCH_HIDDEN,
     VK_SCRATCH_SORT,
-    VK_SCRATCH_SPANS,
+    VK_SCRATCH_BLOCKS,
     VK_SCRATCH_RUNS, /* activations rounded to eight bits (shaders/integers.glsl) */
     VK_SCRATCH_DONE, /* counters of workgroups that are done (shaders/done.glsl): zero between dispatches */
     VK_N_SCRATCH

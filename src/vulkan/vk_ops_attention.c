@@ -3,13 +3,15 @@
 
 enum { GROUP = 64 };
 
-/* How many query heads share a workgroup: as its memory and its threads' registers have room for. */
+/* How many query heads share a workgroup: as its memory and its threads' registers have room for; few where workgroups
+ * are few, on a GPU, which has others idle. */
 static uint32_t choose_heads(const struct vk *v, const struct op *op)
 {
-    enum { MOST = 8, MAX_VALUES = 32, KEPT_BYTES = 256 };
+    enum { MOST = 8, MOST_OF_ONE = 2, MAX_VALUES = 32, KEPT_BYTES = 256 };
     int64_t dk = op->state[0].page.ne[0], columns = vk_groups(op->state[1].page.ne[0], ATTENTION_BLOCK);
     int64_t n = op->attention.n_head / op->state[0].page.ne[2];
-    n = n < MOST ? n : MOST;
+    int64_t most = op->in[0].ne[1] == 1 && !v->is_software ? MOST_OF_ONE : MOST;
+    n = n < most ? n : most;
     while (n > 1 && n * columns > MAX_VALUES)
         n--;
     while (n > 0 && (size_t)(n * (dk + ATTENTION_BLOCK)) * sizeof(float) + KEPT_BYTES > v->limits.shared_bytes)
@@ -22,26 +24,27 @@ bool vk_attention_fits(const struct vk *v, const struct op *op)
     return choose_heads(v, op) > 0;
 }
 
-/* How ATTENTION is cut: heads of a workgroup, and the spans of a token that are workgroups of their own (0: none). */
+/* How ATTENTION is cut: heads of a workgroup, and the blocks of a token that are workgroups of their own (0: none). */
 struct cut {
     uint32_t heads, n_share; /* workgroups that share a KV head's query heads */
-    uint32_t n_span;
-    struct buffer *spans, *done; /* done: a counter for each of the other workgroups */
+    uint32_t n_block;
+    struct buffer *blocks, *done; /* done: a counter for each of the other workgroups */
 };
 
-/* Single tokens of a few texts have few workgroups; then each span is one. There are as many as texts' pages may be. */
+/* Single tokens of a few texts have few workgroups; then each block is one. There are as many as texts' pages may be.
+ */
 static struct cut make_cut(struct vk *v, const struct op *op)
 {
     enum { FEW = 128, MAX_BYTES = 64 << 20 };
     int64_t n_kv = op->state[0].page.ne[2], m = op->in[0].ne[1], n_head = op->attention.n_head;
     struct cut c = {.heads = choose_heads(v, op)};
     c.n_share = vk_groups(n_head / n_kv, c.heads);
-    int64_t n_span = op->in[3].ne[0] * ATTENTION_BLOCK / ATTENTION_SPAN + 2, n_group = m * n_kv * c.n_share;
-    size_t n_bytes = (size_t)(m * n_head * n_span * (op->state[1].page.ne[0] + 2)) * sizeof(float);
-    if (n_group >= FEW || n_bytes > MAX_BYTES || n_span > v->limits.n_workgroup_z)
+    int64_t n_block = op->in[3].ne[0], n_group = m * n_kv * c.n_share;
+    size_t n_bytes = (size_t)(m * n_head * n_block * (op->state[1].page.ne[0] + 2)) * sizeof(float);
+    if (n_group >= FEW || n_bytes > MAX_BYTES || n_block > v->limits.n_workgroup_z)
         return c;
-    c.n_span = (uint32_t)n_span;
-    c.spans = vk_scratch(v, VK_SCRATCH_SPANS, n_bytes);
+    c.n_block = (uint32_t)n_block;
+    c.blocks = vk_scratch(v, VK_SCRATCH_BLOCKS, n_bytes);
     c.done = vk_scratch(v, VK_SCRATCH_DONE, (size_t)n_group * sizeof(uint32_t));
     return c;
 }
@@ -67,10 +70,10 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
     const struct tensor *k = &op->state[0].page, *value = &op->state[1].page;
     int64_t n_head = op->attention.n_head, m = op->in[0].ne[1];
     const struct cut c = make_cut(v, op);
-    if (c.n_span && (!c.spans || !c.done))
+    if (c.n_block && (!c.blocks || !c.done))
         return;
     const struct {
-        uint64_t q, pos, table, pages, out, sinks, gate, spans, done;
+        uint64_t q, pos, table, pages, out, sinks, gate, blocks, done;
         struct vk_paged k, v;
         int32_t window;
         float scale;
@@ -81,8 +84,8 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
               .out = vk_address(&op->out[0]),
               .sinks = vk_address(&op->vec[0]),
               .gate = vk_address(gate),
-              .spans = c.n_span ? vk_buffer_address(c.spans) : 0,
-              .done = c.n_span ? vk_buffer_address(c.done) : 0,
+              .blocks = c.n_block ? vk_buffer_address(c.blocks) : 0,
+              .done = c.n_block ? vk_buffer_address(c.done) : 0,
               .k = vk_paged_push(&op->state[0]),
               .v = vk_paged_push(&op->state[1]),
               .window = window_of(op),
@@ -94,15 +97,15 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
     vk_state(&x, &op->state[0], false);
     vk_state(&x, &op->state[1], false);
     vk_writes(&x, &op->out[0]);
-    if (c.n_span) {
-        vk_whole(&x, c.spans, true);
+    if (c.n_block) {
+        vk_whole(&x, c.blocks, true);
         vk_whole(&x, c.done, true);
     }
     VK_RUN(v,
            VK_PROGRAM(attention, GROUP, k->type, c.heads, vk_groups(value->ne[0], ATTENTION_BLOCK), (uint32_t)k->ne[0],
-                      c.n_span > 0, (uint32_t)n_head, (uint32_t)(n_head / k->ne[2]), (uint32_t)value->ne[0],
+                      c.n_block > 0, (uint32_t)n_head, (uint32_t)(n_head / k->ne[2]), (uint32_t)value->ne[0],
                       gate->buffer != NULL, act),
-           push, &x, (uint32_t)k->ne[2] * c.n_share, (uint32_t)m, c.n_span ? c.n_span : 1, m * token_work(op));
+           push, &x, (uint32_t)k->ne[2] * c.n_share, (uint32_t)m, c.n_block ? c.n_block : 1, m * token_work(op));
 }
 
 static struct tensor list_part(struct tensor t, int64_t first, int64_t n)

@@ -57,7 +57,7 @@ bool vk_norm_fits(const struct vk *v, const struct op *op)
     if (is_wide(op))
         return false;
     if (op->kind == OP_ROUTE)
-        n += ROUTE_SUMS + 2 * (size_t)op->weight[0]->n_row + (size_t)op->route.n_group;
+        n += ROUTE_SUMS + 2 * (size_t)(op->weight[0]->n_row + op->out[0].ne[0]) + (size_t)op->route.n_group;
     else
         for (int i = 0; i < OP_MAX_OUT && op->weight[i]; i++)
             if (vk_is_integer(v, op->weight[i]->type->type))

@@ -265,6 +265,44 @@ static void takes_connections_only_if_it_may(void **state)
     assert_int_equal(status, 0);
 }
 
+/* A terminal's other end stands for a GPU: what can be asked of it is an ioctl. */
+static void try_device(enum sandbox_access access, bool is_controlled)
+{
+    struct sandbox s;
+    struct err e;
+    int number;
+    CHECK(sandbox_open(&s, 0, &e) == ERR_OK);
+    CHECK(sandbox_allow(&s, "/dev/ptmx", access, &e) == ERR_OK);
+    CHECK(sandbox_allow(&s, "/dev/pts", access, &e) == ERR_OK); /* where a container's is */
+    CHECK(sandbox_enter(&s, &e) == ERR_OK);
+    sandbox_close(&s);
+    int fd = open("/dev/ptmx", O_RDWR | O_NOCTTY);
+    CHECK(fd >= 0);
+    if (is_controlled)
+        CHECK(ioctl(fd, TIOCGPTN, &number) == 0);
+    else
+        CHECK_FAILS(ioctl(fd, TIOCGPTN, &number), EACCES);
+}
+
+static void try_a_device(void)
+{
+    try_device(SANDBOX_DEVICES, true);
+}
+
+static void try_a_file_of_a_device(void)
+{
+    try_device(SANDBOX_WRITE, sandbox_landlock_version() < 5);
+}
+
+static void controls_devices_that_it_was_given(void **state)
+{
+    need_landlock();
+    if (access("/dev/ptmx", R_OK | W_OK) != 0)
+        skip();
+    in_process(false, try_a_device);
+    in_process(false, try_a_file_of_a_device);
+}
+
 static void try_processes(void)
 {
     char byte;
@@ -462,6 +500,7 @@ int main(void)
         cmocka_unit_test(opens_no_socket),
         cmocka_unit_test(connects_no_socket_that_it_inherited),
         cmocka_unit_test(takes_connections_only_if_it_may),
+        cmocka_unit_test(controls_devices_that_it_was_given),
         cmocka_unit_test(reaches_no_other_process_and_no_keyboard),
         cmocka_unit_test(makes_rings_only_if_it_may),
         cmocka_unit_test(binds_the_threads_that_come_later),

@@ -4,7 +4,7 @@
  * positions are folded in ascending order into one softmax for each span, spans into the whole (docs/numerics.md). With
  * HAS_GATE the result is multiplied by a gate (ACT_MUL).
  *
- * IS_SPLIT: each span is a workgroup of its own (z), which leaves [dv] values, the maximum and the sum in `spans`; the
+ * IS_SPLIT: each block is a workgroup of its own (z), which leaves [dv] values, the maximum and the sum in `blocks`; the
  * last one folds them. The same operations in the same order, so that the bits are the same. */
 #include "common.glsl"
 #include "paged.glsl"
@@ -22,13 +22,13 @@ layout(constant_id = 8) const uint DV = 1;
 layout(constant_id = 9) const uint HAS_GATE = 0;
 layout(constant_id = 10) const uint ACTIVATION = 0;
 
-const uint BLOCK = 64, SPAN = 512, N_SHARE = (N_GROUP + HEADS - 1) / HEADS;
+const uint BLOCK = 64, SPAN_BLOCKS = 8, N_SHARE = (N_GROUP + HEADS - 1) / HEADS;
 
 layout(push_constant) uniform Push {
     Floats q;
     Ints pos, table, pages;
     Floats out_, sinks, gate;
-    SharedFloats spans; /* [DV + 2] for each span of each head of each token */
+    SharedFloats blocks; /* [DV + 2] for each block of each head of each token */
     SharedWords done;   /* a counter for each token's workgroups but for z */
     Paged k, v;
     int window; /* positions that a token sees at most; less than 0: its chunk of so many; 0: all */
@@ -38,8 +38,8 @@ layout(push_constant) uniform Push {
 shared float queries[HEADS * DK], scores[HEADS * BLOCK];
 shared Softmax block_softmax[HEADS];
 
-Softmax span[HEADS], whole[HEADS];
-float span_values[HEADS * COLUMNS], values[HEADS * COLUMNS];
+Softmax block[HEADS], span[HEADS], whole[HEADS];
+float block_values[HEADS * COLUMNS], span_values[HEADS * COLUMNS], values[HEADS * COLUMNS];
 
 float load(uvec2 part, uint dim, uint row, uint i)
 {
@@ -51,6 +51,21 @@ float load(uvec2 part, uint dim, uint row, uint i)
     uint block = at / 32 * 34, byte = block + 2 + at % 32;
     float d = half_to_float(Words(part).d[block / 4] >> block % 4 * 8 & 0xffffu);
     return d * float(bitfieldExtract(int(Words(part).d[byte / 4]), int(byte % 4 * 8), 8));
+}
+
+/* Elements i and on of a key: as many as 16 bytes of halves hold, where a row has them by such steps. */
+const uint STEP = DK % 8 == 0 ? 8 : 1;
+
+void load_step(uvec2 part, uint row, uint i, out float x[STEP])
+{
+    if (CACHE == CACHE_F16 && STEP == 8) {
+        uvec4 halves = four_at(part, (row * DK + i) / 2);
+        for (uint j = 0; j < STEP; j++)
+            x[j] = half_to_float(halves[j / 2] >> j % 2 * 16 & 0xffffu);
+    } else {
+        for (uint j = 0; j < STEP; j++)
+            x[j] = load(part, DK, row, i + j);
+    }
 }
 
 int first_position(int pos)
@@ -68,10 +83,12 @@ void score(uvec2 part, uint from, uint end)
     float s[HEADS];
     for (uint g = 0; g < HEADS; g++)
         s[g] = 0;
-    for (uint i = 0; is_seen && i < DK; i++) {
-        float k = load(part, DK, tid, i);
-        for (uint g = 0; g < HEADS; g++)
-            s[g] = fma(queries[g * DK + i], k, s[g]);
+    for (uint i = 0; is_seen && i < DK; i += STEP) {
+        float k[STEP];
+        load_step(part, tid, i, k);
+        for (uint j = 0; j < STEP; j++)
+            for (uint g = 0; g < HEADS; g++)
+                s[g] = fma(queries[g * DK + i + j], k[j], s[g]);
     }
     for (uint g = 0; g < HEADS; g++)
         scores[g * BLOCK + tid] = s[g] * p.scale;
@@ -95,41 +112,45 @@ void score(uvec2 part, uint from, uint end)
     barrier();
 }
 
-/* Folds rows [from, end) of a block into the span. */
-void visit_block(uint page, uint head_kv, uint from, uint end)
+/* Block b of the text whose pages begin at `pages`, for a token that sees positions first to last. */
+void visit_block(int b, int first, int last, int pages, uint head_kv)
 {
-    uint tid = gl_LocalInvocationID.x;
+    uint tid = gl_LocalInvocationID.x, page = uint(p.pages.d[pages + b]);
+    uint from = uint(max(first - b * int(BLOCK), 0)), end = uint(min(last + 1 - b * int(BLOCK), int(BLOCK)));
     uvec2 v = part_address(p.v, page, head_kv);
-    vec2 f[HEADS];
     score(part_address(p.k, page, head_kv), from, end);
     for (uint g = 0; g < HEADS; g++)
-        f[g] = fold(span[g], block_softmax[g]);
+        block[g] = block_softmax[g];
     for (uint c = 0; c < COLUMNS; c++) {
         uint j = tid + c * BLOCK;
-        float o[HEADS];
         for (uint g = 0; g < HEADS; g++)
-            o[g] = 0;
+            block_values[g * COLUMNS + c] = 0;
         for (uint i = from; j < DV && i < end; i++) {
             float x = load(v, DV, i, j);
             for (uint g = 0; g < HEADS; g++)
-                o[g] = fma(scores[g * BLOCK + i], x, o[g]);
+                block_values[g * COLUMNS + c] = fma(scores[g * BLOCK + i], x, block_values[g * COLUMNS + c]);
         }
-        for (uint g = 0; g < HEADS; g++)
-            span_values[g * COLUMNS + c] = fold_value(f[g], span_values[g * COLUMNS + c], o[g]);
     }
     barrier(); /* the next block's scores come where this one's were */
 }
 
-void visit_span(int which, int first, int last, int pages, uint head_kv)
+void begin_span()
 {
     for (uint g = 0; g < HEADS; g++)
         span[g] = Softmax(NOTHING, 0);
     for (uint i = 0; i < HEADS * COLUMNS; i++)
         span_values[i] = 0;
-    int begin = max(which * int(SPAN), first / int(BLOCK) * int(BLOCK)), end = min((which + 1) * int(SPAN), last + 1);
-    for (int p0 = begin; p0 < end; p0 += int(BLOCK))
-        visit_block(uint(p.pages.d[pages + p0 / int(BLOCK)]), head_kv, uint(max(first - p0, 0)),
-                    uint(min(last + 1 - p0, int(BLOCK))));
+}
+
+void add_block()
+{
+    for (uint g = 0; g < HEADS; g++) {
+        vec2 f = fold(span[g], block[g]);
+        for (uint c = 0; c < COLUMNS; c++) {
+            uint i = g * COLUMNS + c;
+            span_values[i] = fold_value(f, span_values[i], block_values[i]);
+        }
+    }
 }
 
 /* Folds the span into those before it; the first is taken as it is. */
@@ -148,36 +169,33 @@ void add_span(bool is_first)
     }
 }
 
-/* Where a head's span i of token t is. */
-uint span_at(uint t, uint head, uint i)
+/* Where a head's block i of token t is. */
+uint block_at(uint t, uint head, uint i)
 {
     return ((t * N_HEAD + head) * gl_NumWorkGroups.z + i) * (DV + 2);
 }
 
-void leave_span(uint t, uint head, uint n)
+void leave_block(uint t, uint head, uint n)
 {
     uint tid = gl_LocalInvocationID.x;
     for (uint g = 0; g < n; g++) {
-        uint at = span_at(t, head + g, gl_WorkGroupID.z);
+        uint at = block_at(t, head + g, gl_WorkGroupID.z);
         for (uint c = 0; c < COLUMNS && tid + c * BLOCK < DV; c++)
-            p.spans.d[at + tid + c * BLOCK] = values[g * COLUMNS + c];
-        p.spans.d[at + DV] = whole[g].most;
-        p.spans.d[at + DV + 1] = whole[g].sum;
+            p.blocks.d[at + tid + c * BLOCK] = block_values[g * COLUMNS + c];
+        p.blocks.d[at + DV] = block[g].most;
+        p.blocks.d[at + DV + 1] = block[g].sum;
     }
 }
 
-/* Folds what the workgroups of n_span spans have left. */
-void fold_spans(uint t, uint head, uint n, uint n_span)
+/* What block i's workgroup has left. */
+void take_block(uint t, uint head, uint n, uint i)
 {
     uint tid = gl_LocalInvocationID.x;
-    for (uint i = 0; i < n_span; i++) {
-        for (uint g = 0; g < n; g++) {
-            uint at = span_at(t, head + g, i);
-            span[g] = Softmax(p.spans.d[at + DV], p.spans.d[at + DV + 1]);
-            for (uint c = 0; c < COLUMNS && tid + c * BLOCK < DV; c++)
-                span_values[g * COLUMNS + c] = p.spans.d[at + tid + c * BLOCK];
-        }
-        add_span(i == 0);
+    for (uint g = 0; g < n; g++) {
+        uint at = block_at(t, head + g, i);
+        block[g] = Softmax(p.blocks.d[at + DV], p.blocks.d[at + DV + 1]);
+        for (uint c = 0; c < COLUMNS && tid + c * BLOCK < DV; c++)
+            block_values[g * COLUMNS + c] = p.blocks.d[at + tid + c * BLOCK];
     }
 }
 
@@ -186,26 +204,31 @@ void main()
     uint tid = gl_LocalInvocationID.x, t = gl_WorkGroupID.y;
     uint head_kv = gl_WorkGroupID.x / N_SHARE, head0 = gl_WorkGroupID.x % N_SHARE * HEADS;
     uint n = min(N_GROUP - head0, HEADS), head = head_kv * N_GROUP + head0;
-    int pos = p.pos.d[t], first = first_position(pos), first_span = first / int(SPAN), last_span = pos / int(SPAN);
-    uint n_span = uint(last_span - first_span + 1);
-    if (IS_SPLIT != 0) {
-        first_span += int(gl_WorkGroupID.z);
-        if (first_span > last_span)
-            return;
-        last_span = first_span;
-    }
+    int pos = p.pos.d[t], first = first_position(pos), pages = p.table.d[t];
+    int first_block = first / int(BLOCK), last_block = pos / int(BLOCK);
+    uint n_block = uint(last_block - first_block + 1);
+    if (IS_SPLIT != 0 && gl_WorkGroupID.z >= n_block)
+        return;
     for (uint i = tid; i < HEADS * DK; i += BLOCK) /* of heads that are not there: the last one again */
         queries[i] = p.q.d[(t * N_HEAD + head + min(i / DK, n - 1)) * DK + i % DK];
     barrier();
-    for (int s = first_span; s <= last_span; s++) {
-        visit_span(s, first, pos, p.table.d[t], head_kv);
-        add_span(s == first_span);
-    }
-    if (IS_SPLIT != 0 && n_span > 1) {
-        leave_span(t, head, n);
-        if (!last_done(p.done, t * gl_NumWorkGroups.x + gl_WorkGroupID.x, n_span))
+    if (IS_SPLIT != 0) {
+        visit_block(first_block + int(gl_WorkGroupID.z), first, pos, pages, head_kv);
+        leave_block(t, head, n);
+        if (!last_done(p.done, t * gl_NumWorkGroups.x + gl_WorkGroupID.x, n_block))
             return;
-        fold_spans(t, head, n, n_span);
+    }
+    for (int b = first_block; b <= last_block; b++) {
+        bool begins = b == first_block || b % int(SPAN_BLOCKS) == 0;
+        if (begins)
+            begin_span();
+        if (IS_SPLIT != 0)
+            take_block(t, head, n, uint(b - first_block));
+        else
+            visit_block(b, first, pos, pages, head_kv);
+        add_block();
+        if (b == last_block || b % int(SPAN_BLOCKS) == int(SPAN_BLOCKS) - 1)
+            add_span(b / int(SPAN_BLOCKS) == first_block / int(SPAN_BLOCKS));
     }
     for (uint g = 0; g < n; g++) {
         uint row = (t * N_HEAD + head + g) * DV;

@@ -36,7 +36,8 @@ layout(push_constant) uniform Push {
 } p;
 
 shared float score[N], choice[N], sums[N_THREAD], group_value[N_GROUP];
-shared int best[N_THREAD];
+shared int best[N_THREAD], chosen[N_USED];
+shared float weight[N_USED]; /* of the chosen; at first their scores */
 
 bool is_nan(float x)
 {
@@ -150,34 +151,34 @@ int find_best()
     return best[0];
 }
 
-/* Turns the scores of the chosen, which are in `weights`, into what they are weighed by. */
-void weigh(uint at)
+/* Turns the scores of the chosen into what they are weighed by. */
+void weigh()
 {
     float most = LOWEST, sum = 0;
     for (uint r = 0; r < N_USED; r++)
-        most = max(most, p.weights.d[at + r]);
+        most = max(most, weight[r]);
     for (uint r = 0; r < N_USED; r++) {
         if (SCORE == SOFTMAX_CHOSEN)
-            p.weights.d[at + r] = exp_of(p.weights.d[at + r] - most);
-        sum += p.weights.d[at + r];
+            weight[r] = exp_of(weight[r] - most);
+        sum += weight[r];
     }
     if (SCORE == SOFTMAX_CHOSEN) {
         float all = sum;
         sum = 0;
         for (uint r = 0; r < N_USED; r++) {
-            p.weights.d[at + r] = p.weights.d[at + r] / all;
-            sum += p.weights.d[at + r];
+            weight[r] = weight[r] / all;
+            sum += weight[r];
         }
     }
     sum = sum < SMALLEST_SUM ? SMALLEST_SUM : sum;
     for (uint r = 0; r < N_USED; r++) {
-        float w = p.weights.d[at + r];
+        float w = weight[r];
         if (IS_NORMED != 0)
             w = w / sum;
         w = w * SCALE;
         if (!is_null(p.expert_scale))
-            w = w * p.expert_scale.d[p.ids.d[at + r]];
-        p.weights.d[at + r] = w;
+            w = w * p.expert_scale.d[chosen[r]];
+        weight[r] = w;
     }
 }
 
@@ -209,14 +210,19 @@ void choose(uint t)
     for (uint r = 0; r < N_USED; r++) {
         int id = find_best();
         if (tid == 0) {
-            p.ids.d[at + r] = id;
-            p.weights.d[at + r] = score[id];
+            chosen[r] = id;
+            weight[r] = score[id];
             choice[id] = uintBitsToFloat(OUT_BITS);
         }
         barrier();
     }
     if (tid == 0)
-        weigh(at);
+        weigh();
+    barrier();
+    for (uint r = tid; r < N_USED; r += N_THREAD) {
+        p.ids.d[at + r] = chosen[r];
+        p.weights.d[at + r] = weight[r];
+    }
     if (!is_null(p.scores) && SCORE == SOFTMAX_CHOSEN) {
         softmax_all();
         for (uint i = tid; i < N; i += N_THREAD)
