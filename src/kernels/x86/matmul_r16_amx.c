@@ -8,7 +8,7 @@
 #define K(name, type, len)                                                                                             \
     void matmul_##type##_amx(const struct kernel_matmul *a)                                                            \
     {                                                                                                                  \
-        if (!a->how.tiles_from || a->m < a->how.tiles_from)                                                                    \
+        if (!a->how.tiles_from || a->m < a->how.tiles_from)                                                            \
             matmul_##type##_avx512vnni(a);                                                                             \
         else                                                                                                           \
             tiles_matmul(a, QUANT_##name, len);                                                                        \
