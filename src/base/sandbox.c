@@ -116,7 +116,7 @@ err_code sandbox_allow(struct sandbox *s, const char *path, enum sandbox_access 
     else if (access == SANDBOX_KEEP)
         rule.files = is_folder ? KEEP_FOLDER : WRITE_FILE;
     else if (access == SANDBOX_DEVICES)
-        rule.files = (is_folder ? READ_FOLDER : READ_FILE) | WRITE_FILE | FILE_CONTROL_DEVICE;
+        rule.files = (is_folder ? READ_FOLDER : 0) | WRITE_FILE | FILE_CONTROL_DEVICE;
     else if (access == SANDBOX_WRITE)
         rule.files = is_folder ? WRITE_FOLDER : WRITE_FILE;
     else

@@ -77,7 +77,7 @@ static void print_panels(const struct tune_result *r)
     bool any = false;
     for (int i = 0; i < r->n_product; i++)
         if (r->products[i].n_tok == 1 && !r->products[i].panels) {
-            printf("%s%s", any ? ", " : "\nunpacked for each eight tokens of a prompt: ", r->products[i].type->name);
+            printf("%s%s", any ? ", " : "\nunpacked anew for each tile of tokens: ", r->products[i].type->name);
             any = true;
         }
     if (any)

@@ -58,7 +58,7 @@ static err_code measure_type(struct backend *device, const struct kernels *kerne
     const struct cpu_rows rows = {.type = q, .w = packed, .k = K, .n_row = ROWS, .row1 = ROWS};
     snprintf(p->type, sizeof p->type, "%s", q->name);
     p->one_per_s = measure(device, &rows, 1, ways[0]);
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    for (int i = 0; i < (kernels->peak_tiles ? 3 : 2); i++) {
         double rate = measure(device, &rows, TOKENS, ways[i]);
         p->many_per_s = rate > p->many_per_s ? rate : p->many_per_s;
     }

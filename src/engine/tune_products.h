@@ -25,7 +25,7 @@ struct tune_product {
     double gain;                           /* time before over time now; 1 where nothing changed */
     double bytes_per_s;                    /* of weights, now */
     int32_t tiles_from;                    /* with one token: as in struct cpu_tuning */
-    bool panels;                           /* the same */
+    bool panels;                           /* with one token: as in struct kernel_how */
 };
 
 /* The choices: a dozen for a measurement of some milliseconds, or all that `moebius tune` tries. */

@@ -144,5 +144,6 @@ void vk_recall_choices(struct vk *v, const uint8_t of[QUANT_MAX_ID])
     uint8_t asked;
     if (is_asked(QUANT_F32, &asked))
         return;
-    memcpy(v->choices.of, of, sizeof v->choices.of);
+    for (int i = 0; i < QUANT_MAX_ID; i++)
+        v->choices.of[i] = of[i] & (has_integers((enum quant_type)i) ? UINT8_MAX : UINT8_MAX - VK_INTEGER);
 }

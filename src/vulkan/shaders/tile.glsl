@@ -169,7 +169,7 @@ void multiply_tile(Words w, uint n_group, uint group, Floats x, uint k, out vec4
                 else
                     multiply_unit(acc);
             }
-        [[unroll]] for (uint t = 0; t < MY_TILE; t++)
+        [[unroll]] for (uint t = 0; t < MY_TILE; t++) /* a sum that began at 0 would lose the sign of -0 */
             total[t] = chain == 0 ? acc[t] : total[t] + acc[t];
     }
     [[unroll]] for (uint t = 0; t < MY_TILE; t++)
