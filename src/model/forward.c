@@ -179,7 +179,7 @@ static void attention(const struct pass *p, const struct attention *a, const str
                                        .out = {out},
                                        .state = {kv->k, kv->v},
                                        .vec = {a->sinks},
-                                       .attention = {a->n_head, a->scale, a->window, a->chunked}});
+                                       .attention = {a->n_head, a->scale, a->window, a->chunked, p->n_rows}});
     if (a->gate)
         backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {z, out}, .out = {out}, .act = ACT_SIGMOID});
     backend_enqueue(p->b,
@@ -246,7 +246,7 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
                                        .in = {q, p->pos, p->table, pages_of(p, kv)},
                                        .out = {out},
                                        .state = {kv->k, kv->v},
-                                       .attention = {n_head, a->scale}});
+                                       .attention = {.n_head = n_head, .scale = a->scale, .n_text = p->n_rows}});
     heads(p, lat->v_b, n_head, (struct head_part){&out, n_rot, n_latent}, (struct head_part){&value, 0, lat->n_value});
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {value}, .out = {*h}, .weight = {a->o}});
 }

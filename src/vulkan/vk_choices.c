@@ -28,7 +28,7 @@ bool vk_is_integer(const struct vk *v, enum quant_type type)
 
 bool vk_is_tiled(const struct vk *v, enum quant_type type)
 {
-    return v->choices.of[type] & VK_TILED;
+    return v->choices.of[type] & VK_TILED && v->limits.shared_bytes >= VK_TILE_BYTES;
 }
 
 /* A product to measure: on a GPU of some MB, so that its time is not that of the dispatch, and of so many rows of
@@ -126,6 +126,13 @@ static bool is_asked(enum quant_type type, uint8_t *choice)
     if (tiles && !strcmp(tiles, "1"))
         *choice |= VK_TILED;
     return products || tiles;
+}
+
+/* On a driver that computes on the processor shared memory is no faster than any other. */
+void vk_choices_open(struct vk *v)
+{
+    const char *tiles = getenv("MOEBIUS_VULKAN_TILES");
+    v->choices.has_attention_tiles = tiles ? !strcmp(tiles, "1") : !v->is_software;
 }
 
 void vk_choose(struct vk *v, const struct quant_info *type)

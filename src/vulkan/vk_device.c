@@ -128,6 +128,7 @@ static err_code open_all(struct vk *v, int index, struct err *e)
     TRY(vk_instance_open(&v->api, e));
     TRY(find_physical(v, index, e));
     TRY(open_device(v, e));
+    vk_choices_open(v);
     TRY(vk_memory_open(v, e));
     TRY(vk_queue_open(v, e));
     TRY(vk_grids_open(v, e));

@@ -18,7 +18,7 @@ struct vk;
 struct vk_limits {
     VkDeviceSize allocation_bytes; /* no allocation and no buffer is larger */
     uint32_t n_workgroup_x, n_workgroup_y, n_workgroup_z;
-    uint32_t shared_bytes; /* of a workgroup */
+    uint32_t n_thread, shared_bytes; /* of a workgroup, at most */
     /* A submission ends at so much work, bytes of weights and state, and multiply-adds: a slow GPU does it in 0.2 s. */
     int64_t work;
     uint32_t queue_family;
@@ -333,6 +333,7 @@ enum {
 
 struct vk_choices {
     uint8_t of[QUANT_MAX_ID]; /* of the above, by type */
+    bool has_attention_tiles; /* prompts' attention is by tiles of queries: the same bits */
     bool is_measuring;
 };
 
@@ -340,6 +341,8 @@ bool vk_is_integer(const struct vk *v, enum quant_type type);
 bool vk_is_tiled(const struct vk *v, enum quant_type type);
 /* Chooses for a type that weights are about to have, by measuring on this device if nothing else says how. */
 void vk_choose(struct vk *v, const struct quant_info *type);
+/* What is chosen without a measurement. */
+void vk_choices_open(struct vk *v);
 /* Takes over what an earlier run has measured; before anything is chosen. */
 void vk_recall_choices(struct vk *v, const uint8_t of[QUANT_MAX_ID]);
 

@@ -183,6 +183,9 @@ static err_code check_limits(const struct vk_functions *fn, VkPhysicalDevice dev
     out->n_workgroup_y = l->maxComputeWorkGroupCount[1];
     out->n_workgroup_z = l->maxComputeWorkGroupCount[2];
     out->shared_bytes = l->maxComputeSharedMemorySize;
+    out->n_thread = l->maxComputeWorkGroupInvocations < l->maxComputeWorkGroupSize[0]
+                        ? l->maxComputeWorkGroupInvocations
+                        : l->maxComputeWorkGroupSize[0];
     VkPhysicalDeviceType kind = device_kind(&p.properties);
     out->shares_memory = kind == VK_PHYSICAL_DEVICE_TYPE_CPU || kind == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
     return ERR_OK;

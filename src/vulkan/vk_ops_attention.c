@@ -3,18 +3,32 @@
 
 enum { GROUP = 64 };
 
-/* How many query heads share a workgroup: as its memory and its threads' registers have room for; few where workgroups
- * are few, on a GPU, which has others idle. */
+/* Rows of a dispatch's tokens, and how it is cut into workgroups. */
+struct cut {
+    enum vk_shader shader;
+    uint32_t heads, n_share; /* query heads of a workgroup; workgroups that share a KV head's query heads */
+    uint32_t n_thread;
+    uint32_t y, z;                /* workgroups for each KV head's share */
+    bool is_split;                /* z: each block of a token is a workgroup of its own */
+    struct buffer *blocks, *done; /* of split ones; done: a counter for each of the other workgroups */
+};
+
+static int64_t heads_of_kv(const struct op *op)
+{
+    return op->attention.n_head / op->state[0].page.ne[2];
+}
+
+/* How many query heads share a workgroup of single tokens: as its memory and its threads' registers have room for; few
+ * where workgroups are few, on a GPU, which has others idle. */
 static uint32_t choose_heads(const struct vk *v, const struct op *op)
 {
     enum { MOST = 8, MOST_OF_ONE = 2, MAX_VALUES = 32, KEPT_BYTES = 256 };
     int64_t dk = op->state[0].page.ne[0], columns = vk_groups(op->state[1].page.ne[0], ATTENTION_BLOCK);
-    int64_t n = op->attention.n_head / op->state[0].page.ne[2];
-    int64_t most = op->in[0].ne[1] == 1 && !v->is_software ? MOST_OF_ONE : MOST;
+    int64_t n = heads_of_kv(op), most = op->in[0].ne[1] == 1 && !v->is_software ? MOST_OF_ONE : MOST;
     n = n < most ? n : most;
     while (n > 1 && n * columns > MAX_VALUES)
         n--;
-    while (n > 0 && (size_t)(n * (dk + ATTENTION_BLOCK)) * sizeof(float) + KEPT_BYTES > v->limits.shared_bytes)
+    while (n > 0 && (size_t)(n * (dk + ATTENTION_BLOCK + 1)) * sizeof(float) + KEPT_BYTES > v->limits.shared_bytes)
         n--;
     return (uint32_t)n;
 }
@@ -24,28 +38,46 @@ bool vk_attention_fits(const struct vk *v, const struct op *op)
     return choose_heads(v, op) > 0;
 }
 
-/* How ATTENTION is cut: heads of a workgroup, and the blocks of a token that are workgroups of their own (0: none). */
-struct cut {
-    uint32_t heads, n_share; /* workgroups that share a KV head's query heads */
-    uint32_t n_block;
-    struct buffer *blocks, *done; /* done: a counter for each of the other workgroups */
-};
-
 /* Single tokens of a few texts have few workgroups; then each block is one. There are as many as texts' pages may be.
  */
-static struct cut make_cut(struct vk *v, const struct op *op)
+static struct cut cut_tokens(struct vk *v, const struct op *op)
 {
     enum { FEW = 128, MAX_BYTES = 64 << 20 };
     int64_t n_kv = op->state[0].page.ne[2], m = op->in[0].ne[1], n_head = op->attention.n_head;
-    struct cut c = {.heads = choose_heads(v, op)};
-    c.n_share = vk_groups(n_head / n_kv, c.heads);
+    struct cut c = {.shader = VK_SHADER_attention, .heads = choose_heads(v, op), .n_thread = GROUP, .y = (uint32_t)m, .z = 1};
+    c.n_share = vk_groups(heads_of_kv(op), c.heads);
     int64_t n_block = op->in[3].ne[0], n_group = m * n_kv * c.n_share;
     size_t n_bytes = (size_t)(m * n_head * n_block * (op->state[1].page.ne[0] + 2)) * sizeof(float);
     if (n_group >= FEW || n_bytes > MAX_BYTES || n_block > v->limits.n_workgroup_z)
         return c;
-    c.n_block = (uint32_t)n_block;
+    c.is_split = true;
+    c.z = (uint32_t)n_block;
     c.blocks = vk_scratch(v, VK_SCRATCH_BLOCKS, n_bytes);
     c.done = vk_scratch(v, VK_SCRATCH_DONE, (size_t)n_group * sizeof(uint32_t));
+    return c;
+}
+
+/* As in shaders/attention_tile.comp. */
+enum { TILE_QUERIES = 32, TILE_THREADS = 128, TILE_BYTES = 22 << 10 };
+
+/* Whether the tokens are a prompt's, many of each text, and the device has tiles for them. */
+static bool are_tiled(const struct vk *v, const struct op *op)
+{
+    enum { MANY = 16, MANY_OF_TEXT = 4 };
+    int64_t m = op->in[0].ne[1], n_text = op->attention.n_text;
+    uint32_t n_thread = op->state[1].page.ne[0] > TILE_THREADS ? 2 * TILE_THREADS : TILE_THREADS;
+    return v->choices.has_attention_tiles && m >= MANY && m >= MANY_OF_TEXT * n_text &&
+           v->limits.shared_bytes >= TILE_BYTES && v->limits.n_thread >= n_thread;
+}
+
+static struct cut cut_tiles(const struct op *op)
+{
+    int64_t n = heads_of_kv(op), dv = op->state[1].page.ne[0];
+    struct cut c = {.shader = VK_SHADER_attention_tile, .heads = (uint32_t)(n < TILE_QUERIES ? n : TILE_QUERIES)};
+    c.n_share = vk_groups(n, c.heads);
+    c.n_thread = dv > TILE_THREADS ? 2 * TILE_THREADS : TILE_THREADS;
+    c.y = vk_groups(op->in[0].ne[1], TILE_QUERIES / c.heads);
+    c.z = vk_groups(dv, c.n_thread);
     return c;
 }
 
@@ -58,10 +90,10 @@ static int64_t token_work(const struct op *op)
 }
 
 /* As the shader takes it: a chunk is less than 0. */
-static int32_t window_of(const struct op *op)
+static uint32_t window_of(const struct op *op)
 {
     int64_t n = op->attention.window < INT32_MAX ? op->attention.window : INT32_MAX;
-    return (int32_t)(op->attention.chunked ? -n : n);
+    return (uint32_t)(op->attention.chunked ? -n : n);
 }
 
 /* Some of an operation's tokens. gate: absent, or what the result is multiplied by. */
@@ -69,14 +101,13 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
 {
     const struct tensor *k = &op->state[0].page, *value = &op->state[1].page;
     int64_t n_head = op->attention.n_head, m = op->in[0].ne[1];
-    const struct cut c = make_cut(v, op);
-    if (c.n_block && (!c.blocks || !c.done))
+    const struct cut c = are_tiled(v, op) ? cut_tiles(op) : cut_tokens(v, op);
+    if (c.is_split && (!c.blocks || !c.done))
         return;
     const struct {
         uint64_t q, pos, table, pages, out, sinks, gate, blocks, done;
         struct vk_paged k, v;
-        int32_t window;
-        float scale;
+        uint32_t m, unused;
     } push = {.q = vk_address(&op->in[0]),
               .pos = vk_address(&op->in[1]),
               .table = vk_address(&op->in[2]),
@@ -84,12 +115,11 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
               .out = vk_address(&op->out[0]),
               .sinks = vk_address(&op->vec[0]),
               .gate = vk_address(gate),
-              .blocks = c.n_block ? vk_buffer_address(c.blocks) : 0,
-              .done = c.n_block ? vk_buffer_address(c.done) : 0,
+              .blocks = c.is_split ? vk_buffer_address(c.blocks) : 0,
+              .done = c.is_split ? vk_buffer_address(c.done) : 0,
               .k = vk_paged_push(&op->state[0]),
               .v = vk_paged_push(&op->state[1]),
-              .window = window_of(op),
-              .scale = op->attention.scale};
+              .m = (uint32_t)m};
     struct vk_touched x = {0};
     for (int i = 0; i < 4; i++)
         vk_reads(&x, &op->in[i]);
@@ -97,15 +127,16 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
     vk_state(&x, &op->state[0], false);
     vk_state(&x, &op->state[1], false);
     vk_writes(&x, &op->out[0]);
-    if (c.n_block) {
+    if (c.is_split) {
         vk_whole(&x, c.blocks, true);
         vk_whole(&x, c.done, true);
     }
-    VK_RUN(v,
-           VK_PROGRAM(attention, GROUP, k->type, c.heads, vk_groups(value->ne[0], ATTENTION_BLOCK), (uint32_t)k->ne[0],
-                      c.n_block > 0, (uint32_t)n_head, (uint32_t)(n_head / k->ne[2]), (uint32_t)value->ne[0],
-                      gate->buffer != NULL, act),
-           push, &x, (uint32_t)k->ne[2] * c.n_share, (uint32_t)m, c.n_block ? c.n_block : 1, m * token_work(op));
+    struct vk_program program =
+        VK_PROGRAM(attention, c.n_thread, k->type, c.heads, (uint32_t)k->ne[0], (uint32_t)value->ne[0],
+                   (uint32_t)n_head, (uint32_t)heads_of_kv(op), gate->buffer != NULL, act,
+                   window_of(op), vk_float_bits(op->attention.scale), vk_groups(value->ne[0], ATTENTION_BLOCK), c.is_split);
+    program.shader = c.shader;
+    VK_RUN(v, program, push, &x, (uint32_t)k->ne[2] * c.n_share, c.y, c.z, m * token_work(op));
 }
 
 static struct tensor list_part(struct tensor t, int64_t first, int64_t n)

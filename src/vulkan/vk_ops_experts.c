@@ -144,7 +144,7 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
     if (integers == VK_RUNS_IN_MEMORY && !round_input(x, type, &rows, is_down, &push.x, &t))
         return;
     struct vk_program program =
-        VK_PROGRAM(experts, VK_PRODUCT_GROUP, type, x->tile, integers == VK_ROUNDS ? vk_staged(k) : 0, by_four,
+        VK_PROGRAM(experts, x->is_tiled ? VK_TILE_GROUP : VK_PRODUCT_GROUP, type, x->tile, integers == VK_ROUNDS ? vk_staged(k) : 0, by_four,
                    integers, step, x->sorted != NULL, op->experts.act);
     if (x->is_tiled)
         program.shader = VK_SHADER_experts_tile;

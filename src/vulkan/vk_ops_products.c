@@ -52,12 +52,12 @@ static bool is_wide(const struct op *op)
 
 bool vk_norm_fits(const struct vk *v, const struct op *op)
 {
-    enum { SPLITS = GROUP / 4, SUMS = GROUP + ROWS * (SPLITS + 2) + 4, ROUTE_SUMS = 2 * GROUP, WORDS = 64 };
+    enum { SPLITS = GROUP / 4, SUMS = GROUP + ROWS * (SPLITS + 2) + 4, ROUTE_SUMS = GROUP + 4, WORDS = 64 };
     size_t n = vk_staged(op->in[0].ne[0]) + SUMS, runs = 0;
     if (is_wide(op))
         return false;
     if (op->kind == OP_ROUTE)
-        n += ROUTE_SUMS + 2 * (size_t)(op->weight[0]->n_row + op->out[0].ne[0]) + (size_t)op->route.n_group;
+        n += ROUTE_SUMS + 3 * (size_t)op->weight[0]->n_row + 2 * (size_t)op->out[0].ne[0] + (size_t)op->route.n_group;
     else
         for (int i = 0; i < OP_MAX_OUT && op->weight[i]; i++)
             if (vk_is_integer(v, op->weight[i]->type->type))
@@ -162,7 +162,7 @@ static void run_batch(struct vk *v, struct batch *b, const struct op *op)
     bool is_staged = norm || integers == VK_ROUNDS, is_four = by_four || integers == VK_RUNS_IN_MEMORY;
     bool is_tiled = m > MANY && is_four && vk_is_tiled(v, b->type);
     uint32_t tile = is_tiled ? VK_TILE : vk_choose_tile(m, is_four);
-    struct vk_program program = VK_PROGRAM(matmul, GROUP, b->type, tile, is_staged ? vk_staged(k) : 0, by_four,
+    struct vk_program program = VK_PROGRAM(matmul, is_tiled ? VK_TILE_GROUP : GROUP, b->type, tile, is_staged ? vk_staged(k) : 0, by_four,
                                            integers, vk_float_bits(norm ? norm->eps : 0), b->then, b->act);
     if (is_tiled)
         program.shader = VK_SHADER_matmul_tile;

@@ -1,136 +1,111 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
-/* ATTENTION: a workgroup of 64 threads takes a token and up to HEADS query heads that share a KV head. Blocks of 64
- * positions are folded in ascending order into one softmax for each span, spans into the whole (docs/numerics.md). With
- * HAS_GATE the result is multiplied by a gate (ACT_MUL).
+/* ATTENTION of few tokens: a workgroup of 64 threads takes a token and up to HEADS query heads that share a KV head.
+ * Blocks of 64 positions are folded in ascending order into one softmax for each span, spans into the whole
+ * (docs/numerics.md). With HAS_GATE the result is multiplied by a gate (ACT_MUL).
  *
  * IS_SPLIT: each block is a workgroup of its own (z), which leaves [dv] values, the maximum and the sum in `blocks`; the
- * last one folds them. The same operations in the same order, so that the bits are the same. */
+ * last one folds them. The same operations in the same order, so that the bits are the same.
+ *
+ * A GPU takes longer to answer a load than to compute with it: several are under way before their values are used. What
+ * computes is not unrolled by hints: glslc's own copies of a loop are no longer precise. */
 #include "common.glsl"
-#include "paged.glsl"
-#include "softmax.glsl"
+#include "attention.glsl"
 #include "done.glsl"
 
-layout(constant_id = 1) const uint CACHE = 0;
-layout(constant_id = 2) const uint HEADS = 1;
-layout(constant_id = 3) const uint COLUMNS = 1; /* elements of a value that a thread computes */
-layout(constant_id = 4) const uint DK = 1;
-layout(constant_id = 5) const uint IS_SPLIT = 0;
-layout(constant_id = 6) const uint N_HEAD = 1;
-layout(constant_id = 7) const uint N_GROUP = 1; /* query heads of a KV head */
-layout(constant_id = 8) const uint DV = 1;
-layout(constant_id = 9) const uint HAS_GATE = 0;
-layout(constant_id = 10) const uint ACTIVATION = 0;
+layout(constant_id = 11) const uint COLUMNS = 1; /* elements of a value that a thread computes */
+layout(constant_id = 12) const uint IS_SPLIT = 0;
 
-const uint BLOCK = 64, SPAN_BLOCKS = 8, N_SHARE = (N_GROUP + HEADS - 1) / HEADS;
+const uint STEPS = 4, ROWS = 8, SCORES = 16; /* loaded at a time: steps of a key, rows of values, scores */
+const uint STRIDE = BLOCK + 1;               /* of a head's scores, so that heads' are in different banks */
+const uint AHEAD = HEADS * COLUMNS > 8 ? 1 : 8 / (HEADS * COLUMNS); /* blocks that are loaded at a time */
 
-layout(push_constant) uniform Push {
-    Floats q;
-    Ints pos, table, pages;
-    Floats out_, sinks, gate;
-    SharedFloats blocks; /* [DV + 2] for each block of each head of each token */
-    SharedWords done;   /* a counter for each token's workgroups but for z */
-    Paged k, v;
-    int window; /* positions that a token sees at most; less than 0: its chunk of so many; 0: all */
-    float scale;
-} p;
-
-shared float queries[HEADS * DK], scores[HEADS * BLOCK];
+shared float queries[HEADS * DK], scores[HEADS * STRIDE];
 shared Softmax block_softmax[HEADS];
 
 Softmax block[HEADS], span[HEADS], whole[HEADS];
 float block_values[HEADS * COLUMNS], span_values[HEADS * COLUMNS], values[HEADS * COLUMNS];
 
-float load(uvec2 part, uint dim, uint row, uint i)
+/* Row `row` of the keys with each query. */
+void multiply_key(uvec2 part, uint row, precise inout float s[HEADS])
 {
-    uint at = row * dim + i;
-    if (CACHE == CACHE_F32)
-        return Floats(part).d[at];
-    if (CACHE == CACHE_F16)
-        return half_to_float(Words(part).d[at / 2] >> at % 2 * 16 & 0xffffu);
-    uint block = at / 32 * 34, byte = block + 2 + at % 32;
-    float d = half_to_float(Words(part).d[block / 4] >> block % 4 * 8 & 0xffffu);
-    return d * float(bitfieldExtract(int(Words(part).d[byte / 4]), int(byte % 4 * 8), 8));
-}
-
-/* Elements i and on of a key: as many as 16 bytes of halves hold, where a row has them by such steps. */
-const uint STEP = DK % 8 == 0 ? 8 : 1;
-
-void load_step(uvec2 part, uint row, uint i, out float x[STEP])
-{
-    if (CACHE == CACHE_F16 && STEP == 8) {
-        uvec4 halves = four_at(part, (row * DK + i) / 2);
-        for (uint j = 0; j < STEP; j++)
-            x[j] = half_to_float(halves[j / 2] >> j % 2 * 16 & 0xffffu);
-    } else {
-        for (uint j = 0; j < STEP; j++)
-            x[j] = load(part, DK, row, i + j);
+    for (uint i = 0; i < DK; i += STEPS * STEP) {
+        Step k[STEPS];
+        [[unroll]] for (uint n = 0; n < STEPS; n++)
+            if (i + n * STEP < DK)
+                k[n] = load_step(part, DK, row, i + n * STEP);
+        for (uint n = 0; n < STEPS; n++)
+            for (uint j = 0; j < STEP; j++)
+                for (uint g = 0; g < HEADS && i + n * STEP + j < DK; g++)
+                    s[g] = fma(queries[g * DK + i + n * STEP + j], k[n].x[j], s[g]);
     }
 }
 
-int first_position(int pos)
-{
-    if (p.window < 0)
-        return pos / -p.window * -p.window;
-    return p.window != 0 && pos >= p.window ? pos - p.window + 1 : 0;
-}
-
-/* The scores of rows [from, end) of a block, and their softmaxes' maxima and sums. */
+/* The scores of rows [from, end) of a block, and their softmaxes' maxima and sums; those of other rows are zero. */
 void score(uvec2 part, uint from, uint end)
 {
     uint tid = gl_LocalInvocationID.x;
     bool is_seen = tid >= from && tid < end;
-    float s[HEADS];
+    precise float s[HEADS];
     for (uint g = 0; g < HEADS; g++)
         s[g] = 0;
-    for (uint i = 0; is_seen && i < DK; i += STEP) {
-        float k[STEP];
-        load_step(part, tid, i, k);
-        for (uint j = 0; j < STEP; j++)
-            for (uint g = 0; g < HEADS; g++)
-                s[g] = fma(queries[g * DK + i + j], k[j], s[g]);
-    }
+    if (is_seen)
+        multiply_key(part, tid, s);
     for (uint g = 0; g < HEADS; g++)
-        scores[g * BLOCK + tid] = s[g] * p.scale;
+        scores[g * STRIDE + tid] = is_seen ? s[g] * SCALE : NOTHING;
     barrier();
     if (tid < HEADS) {
         float most = NOTHING;
-        for (uint i = from; i < end; i++)
-            most = max(most, scores[tid * BLOCK + i]);
+        for (uint i = 0; i < BLOCK; i += SCORES)
+            [[unroll]] for (uint j = 0; j < SCORES; j++)
+                most = max(most, scores[tid * STRIDE + i + j]);
         block_softmax[tid].most = most;
     }
     barrier();
     for (uint g = 0; g < HEADS; g++)
-        scores[g * BLOCK + tid] = is_seen ? exp_of(scores[g * BLOCK + tid] - block_softmax[g].most) : 0.0;
+        scores[g * STRIDE + tid] = is_seen ? exp_of(scores[g * STRIDE + tid] - block_softmax[g].most) : 0.0;
     barrier();
     if (tid < HEADS) {
         precise float sum = 0;
-        for (uint i = from; i < end; i++)
-            sum += scores[tid * BLOCK + i];
+        for (uint i = 0; i < BLOCK; i += SCORES)
+            for (uint j = 0; j < SCORES; j++)
+                sum += scores[tid * STRIDE + i + j];
         block_softmax[tid].sum = sum;
     }
     barrier();
 }
 
+/* What rows [from, end) of values add up to, weighed by their scores. */
+void add_values(uvec2 part, uint from, uint end)
+{
+    for (uint c = 0; c < COLUMNS; c++) {
+        uint column = gl_LocalInvocationID.x + c * BLOCK;
+        precise float sums[HEADS];
+        for (uint g = 0; g < HEADS; g++)
+            sums[g] = 0;
+        for (uint i = from; i < end && column < DV; i += ROWS) {
+            float x[ROWS];
+            [[unroll]] for (uint r = 0; r < ROWS; r++)
+                if (i + r < end)
+                    x[r] = load(part, DV, i + r, column);
+            for (uint r = 0; r < ROWS; r++)
+                for (uint g = 0; g < HEADS && i + r < end; g++)
+                    sums[g] = fma(scores[g * STRIDE + i + r], x[r], sums[g]);
+        }
+        for (uint g = 0; g < HEADS; g++)
+            block_values[g * COLUMNS + c] = sums[g];
+    }
+}
+
 /* Block b of the text whose pages begin at `pages`, for a token that sees positions first to last. */
 void visit_block(int b, int first, int last, int pages, uint head_kv)
 {
-    uint tid = gl_LocalInvocationID.x, page = uint(p.pages.d[pages + b]);
+    uint page = uint(p.pages.d[pages + b]);
     uint from = uint(max(first - b * int(BLOCK), 0)), end = uint(min(last + 1 - b * int(BLOCK), int(BLOCK)));
-    uvec2 v = part_address(p.v, page, head_kv);
     score(part_address(p.k, page, head_kv), from, end);
     for (uint g = 0; g < HEADS; g++)
         block[g] = block_softmax[g];
-    for (uint c = 0; c < COLUMNS; c++) {
-        uint j = tid + c * BLOCK;
-        for (uint g = 0; g < HEADS; g++)
-            block_values[g * COLUMNS + c] = 0;
-        for (uint i = from; j < DV && i < end; i++) {
-            float x = load(v, DV, i, j);
-            for (uint g = 0; g < HEADS; g++)
-                block_values[g * COLUMNS + c] = fma(scores[g * BLOCK + i], x, block_values[g * COLUMNS + c]);
-        }
-    }
+    add_values(part_address(p.v, page, head_kv), from, end);
     barrier(); /* the next block's scores come where this one's were */
 }
 
@@ -187,15 +162,27 @@ void leave_block(uint t, uint head, uint n)
     }
 }
 
-/* What block i's workgroup has left. */
-void take_block(uint t, uint head, uint n, uint i)
+/* Adds blocks i to end - 1, as their workgroups have left them. Of heads that are not there: the last one's again. */
+void add_blocks(uint t, uint head, uint n, uint i, uint end)
 {
     uint tid = gl_LocalInvocationID.x;
-    for (uint g = 0; g < n; g++) {
-        uint at = block_at(t, head + g, i);
-        block[g] = Softmax(p.blocks.d[at + DV], p.blocks.d[at + DV + 1]);
-        for (uint c = 0; c < COLUMNS && tid + c * BLOCK < DV; c++)
-            block_values[g * COLUMNS + c] = p.blocks.d[at + tid + c * BLOCK];
+    for (; i < end; i += AHEAD) {
+        Softmax s[AHEAD * HEADS];
+        float x[AHEAD * HEADS * COLUMNS];
+        for (uint a = 0; a < AHEAD; a++)
+            for (uint g = 0; g < HEADS; g++) {
+                uint at = block_at(t, head + min(g, n - 1), min(i + a, end - 1));
+                s[a * HEADS + g] = Softmax(p.blocks.d[at + DV], p.blocks.d[at + DV + 1]);
+                for (uint c = 0; c < COLUMNS; c++)
+                    x[(a * HEADS + g) * COLUMNS + c] = p.blocks.d[at + min(tid + c * BLOCK, DV - 1)];
+            }
+        for (uint a = 0; a < AHEAD && i + a < end; a++) {
+            for (uint g = 0; g < HEADS; g++)
+                block[g] = s[a * HEADS + g];
+            for (uint c = 0; c < HEADS * COLUMNS; c++)
+                block_values[c] = x[a * HEADS * COLUMNS + c];
+            add_block();
+        }
     }
 }
 
@@ -218,29 +205,20 @@ void main()
         if (!last_done(p.done, t * gl_NumWorkGroups.x + gl_WorkGroupID.x, n_block))
             return;
     }
-    for (int b = first_block; b <= last_block; b++) {
-        bool begins = b == first_block || b % int(SPAN_BLOCKS) == 0;
-        if (begins)
-            begin_span();
+    int b = first_block;
+    while (b <= last_block) {
+        int begin = b, end = min(b / int(SPAN_BLOCKS) * int(SPAN_BLOCKS) + int(SPAN_BLOCKS), last_block + 1);
+        begin_span();
         if (IS_SPLIT != 0)
-            take_block(t, head, n, uint(b - first_block));
-        else
+            add_blocks(t, head, n, uint(b - first_block), uint(end - first_block));
+        for (; IS_SPLIT == 0 && b < end; b++) {
             visit_block(b, first, pos, pages, head_kv);
-        add_block();
-        if (b == last_block || b % int(SPAN_BLOCKS) == int(SPAN_BLOCKS) - 1)
-            add_span(b / int(SPAN_BLOCKS) == first_block / int(SPAN_BLOCKS));
-    }
-    for (uint g = 0; g < n; g++) {
-        uint row = (t * N_HEAD + head + g) * DV;
-        vec2 f = vec2(1, 0);
-        if (!is_null(p.sinks))
-            f = fold(whole[g], Softmax(p.sinks.d[head + g], 1));
-        precise float inverse = 1.0 / whole[g].sum;
-        for (uint c = 0; c < COLUMNS && tid + c * BLOCK < DV; c++) {
-            uint j = tid + c * BLOCK;
-            precise float y = is_null(p.sinks) ? values[g * COLUMNS + c] : fold_value(f, values[g * COLUMNS + c], 0);
-            y = y * inverse;
-            p.out_.d[row + j] = HAS_GATE != 0 ? activate(ACTIVATION, p.gate.d[row + j], y) : y;
+            add_block();
         }
+        add_span(begin == first_block);
+        b = end;
     }
+    for (uint g = 0; g < n; g++)
+        for (uint c = 0; c < COLUMNS && tid + c * BLOCK < DV; c++)
+            put_value(t, head + g, tid + c * BLOCK, whole[g], values[g * COLUMNS + c]);
 }

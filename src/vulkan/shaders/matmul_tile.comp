@@ -1,6 +1,6 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
-/* MATMUL of a prompt: workgroup (g, t) computes rows 64 g of up to three matrices with rows TILE t of x, as matmul.comp
+/* MATMUL of a prompt: workgroup (g, t) computes rows 128 g of up to three matrices with rows TILE t of x, as matmul.comp
  * does with fewer. */
 #include "common.glsl"
 #include "tile.glsl"
@@ -25,7 +25,7 @@ void main()
         x_at[t] = min(t0 + t, p.m - 1) * p.k;
     [[dont_unroll]] while (true) {
         vec4 y[MY_TILE];
-        multiply_tile(p.w[i], (p.n_row[i] + ROWS - 1) / ROWS, group, p.x, p.k, y);
+        multiply_tile(p.w[i], (p.n_row[i] + ROWS - 1) / ROWS, group, p.x, p.m - t0, p.k, y);
         for (uint t = 0; t < MY_TILE; t++)
             for (uint r = 0; r < 4; r++) /* glslc's own copies of a loop are no longer precise */
                 put_element(y[t][r], i, group * TILE_ROWS + 4 * my_four() + r, t0 + my_part() * MY_TILE + t);

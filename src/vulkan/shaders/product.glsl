@@ -13,6 +13,7 @@ layout(constant_id = 4) const uint BY_FOUR = 0; /* rows of x are whole units and
 layout(constant_id = 5) const uint INTEGER = 0; /* one of FLOATS to ROUNDED_STAGED */
 
 const uint N_THREAD = 64, LANES = ROWS / MINE, SPLIT = N_THREAD / LANES;
+const uint AHEAD = IS_FLOAT ? 4 : STEP_QUADS; /* quads that are loaded before any is used: many of types that are all bytes */
 const uint ADD_TILE = TILE < 4 ? TILE : 4; /* rows of activations whose sums are added at a time */
 
 shared float products[TILE * ROWS];
@@ -103,16 +104,20 @@ void multiply_floats(Words w, uint group, Floats x, uint k, out vec4 sums[TILE])
         begin_unit(w, group, tid % LANES * MINE, u);
         uint step = 0;
         do {
-            begin_step(step);
-            [[unroll]] for (uint h = 0; h < STEP_QUADS; h++) {
-                mat4 four = weights(step, h);
+            mat4 four[AHEAD];
+            [[unroll]] for (uint i = 0; i < AHEAD; i++) {
+                if (i % STEP_QUADS == 0)
+                    begin_step(step + i / STEP_QUADS);
+                four[i] = weights(step + i / STEP_QUADS, i % STEP_QUADS);
+            }
+            [[unroll]] for (uint i = 0; i < AHEAD; i++) {
                 [[unroll]] for (uint t = 0; t < TILE; t++) {
-                    vec4 xs = load_x(x, x_at[t], u * UNIT + 4 * (step + h * STEPS), k);
+                    vec4 xs = load_x(x, x_at[t], u * UNIT + 4 * (step + i / STEP_QUADS + i % STEP_QUADS * STEPS), k);
                     [[unroll]] for (uint j = 0; j < 4; j++)
-                        acc[t] = fma(four[j], vec4(xs[j]), acc[t]);
+                        acc[t] = fma(four[i][j], vec4(xs[j]), acc[t]);
                 }
             }
-            step++;
+            step += AHEAD / STEP_QUADS;
         } while (step < STEPS);
         u += SPLIT;
     } while (u < n_unit);

@@ -36,7 +36,9 @@ layout(push_constant) uniform Push {
 } p;
 
 shared float score[N], choice[N], sums[N_THREAD], group_value[N_GROUP];
-shared int best[N_THREAD], chosen[N_USED];
+shared int chosen[N_USED];
+const uint KEY_FOURS = (N + 3) / 4;
+shared uvec4 keys[KEY_FOURS]; /* of four experts each */
 shared float weight[N_USED]; /* of the chosen; at first their scores */
 
 bool is_nan(float x)
@@ -129,26 +131,35 @@ void keep_groups()
     barrier();
 }
 
-/* The best expert that is still in the choice. */
-int find_best()
+/* A number that is greater for what is chosen before; NaN comes last. 0: out of the choice. */
+uint key_of(float x)
+{
+    uint bits = floatBitsToUint(x == 0.0 ? 0.0 : x);
+    if (is_out(x))
+        return 0;
+    return is_nan(x) ? 1 : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+/* Chooses the best N_USED: each expert counts those that come before it. Of equal ones these have lower indices. */
+void choose_best()
 {
     uint tid = gl_LocalInvocationID.x;
-    int b = -1;
-    for (uint i = tid; i < N; i += N_THREAD)
-        if (!is_out(choice[i]) && is_before(choice[i], int(i), b < 0 ? 0 : choice[b], b))
-            b = int(i);
+    for (uint i = tid; i < 4 * KEY_FOURS; i += N_THREAD)
+        keys[i / 4][i % 4] = i < N ? key_of(choice[i]) : 0;
     barrier();
-    best[tid] = b;
-    for (uint width = N_THREAD / 2; width > 0; width /= 2) {
-        barrier();
-        if (tid < width) {
-            int other = best[tid + width];
-            if (is_before(other < 0 ? 0 : choice[other], other, best[tid] < 0 ? 0 : choice[best[tid]], best[tid]))
-                best[tid] = other;
+    for (uint i = tid; i < N; i += N_THREAD) {
+        uint mine = keys[i / 4][i % 4], rank = 0;
+        for (uint j = 0; j < KEY_FOURS; j++) {
+            uvec4 other = keys[j] + uvec4(lessThan(4 * j + uvec4(0, 1, 2, 3), uvec4(i)));
+            uvec4 is_before = uvec4(greaterThan(other, uvec4(mine)));
+            rank += is_before.x + is_before.y + is_before.z + is_before.w;
+        }
+        if (rank < N_USED) {
+            chosen[rank] = int(i);
+            weight[rank] = score[i];
         }
     }
     barrier();
-    return best[0];
 }
 
 /* Turns the scores of the chosen into what they are weighed by. */
@@ -204,18 +215,7 @@ void choose(uint t)
     if (!is_null(p.scores) && SCORE != SOFTMAX_CHOSEN)
         for (uint i = tid; i < N; i += N_THREAD)
             p.scores.d[t * N + i] = is_out(choice[i]) ? 0.0 : score[i];
-    uint kept[(N + N_THREAD - 1) / N_THREAD]; /* whether experts were in the choice before any was taken */
-    for (uint i = tid; i < N; i += N_THREAD)
-        kept[i / N_THREAD] = is_out(choice[i]) ? 0 : 1;
-    for (uint r = 0; r < N_USED; r++) {
-        int id = find_best();
-        if (tid == 0) {
-            chosen[r] = id;
-            weight[r] = score[id];
-            choice[id] = uintBitsToFloat(OUT_BITS);
-        }
-        barrier();
-    }
+    choose_best();
     if (tid == 0)
         weigh();
     barrier();
@@ -226,7 +226,7 @@ void choose(uint t)
     if (!is_null(p.scores) && SCORE == SOFTMAX_CHOSEN) {
         softmax_all();
         for (uint i = tid; i < N; i += N_THREAD)
-            p.scores.d[t * N + i] = kept[i / N_THREAD] != 0 ? score[i] : 0.0;
+            p.scores.d[t * N + i] = !is_out(choice[i]) ? score[i] : 0.0;
     }
 }
 

@@ -1,7 +1,8 @@
-/* A product of 64 rows of weights with TILE rows of activations, by a workgroup of 64 threads: for prompts.
+/* A product of 128 rows of weights with TILE rows of activations, by a workgroup of 128 threads: for prompts.
  *
  * Part by part the weights are unpacked to shared memory once, and the activations come there, too. Thread
- * (part, four) has rows 4 four to 4 four + 3 with a quarter of the activations. What an element adds up, and in which
+ * (part, four) has rows 4 four to 4 four + 3 with a quarter of the activations; where these are fewer than TILE, threads
+ * without any only unpack. What an element adds up, and in which
  * order, is what it is in product.glsl, to the bit: one after the other the sixteen chains of units, whose sums are
  * added as they are done. A chain without units is a sum of zero, there as here. */
 #include "types.glsl"
@@ -11,7 +12,7 @@
 layout(constant_id = 2) const uint TILE = 32; /* a multiple of 16 */
 layout(constant_id = 5) const uint INTEGER = 0; /* FLOATS or IN_MEMORY */
 
-const uint TILE_ROWS = 64, N_THREAD = 64, N_CHAIN = 16;
+const uint TILE_ROWS = 128, N_THREAD = 128, N_CHAIN = 16;
 const uint ROW_FOURS = TILE_ROWS / 4, PARTS = N_THREAD / ROW_FOURS;
 const uint X_FOURS = TILE / 4, MY_FOURS = X_FOURS / PARTS, MY_TILE = 4 * MY_FOURS;
 /* Of integers a part is a unit, of floats 32 weights of one, which is eight quads. Weights lie by quads (of floats by
@@ -143,11 +144,12 @@ void multiply_quads(precise inout vec4 acc[MY_TILE])
 
 /* ---- both -------------------------------------------------------------------------------------------------------- */
 
-/* The thread's elements: four rows of weights with each of MY_TILE rows of activations. w: the matrix, whose sixteens of
- * rows are n_group. group: the workgroup's number among 64s of them. x: rounded rows where the product is one of
- * integers. Rows behind the last are computed as some that are there. */
-void multiply_tile(Words w, uint n_group, uint group, Floats x, uint k, out vec4 y[MY_TILE])
+/* The thread's elements: four rows of weights with each of MY_TILE rows of activations, of which n are there. w: the
+ * matrix, whose sixteens of rows are n_group. group: the workgroup's number among TILE_ROWS of them. x: rounded rows where
+ * the product is one of integers. Rows behind the last are computed as some that are there. */
+void multiply_tile(Words w, uint n_group, uint group, Floats x, uint n, uint k, out vec4 y[MY_TILE])
 {
+    bool has_any = my_part() * MY_TILE < n;
     uint mine = min(group * (TILE_ROWS / ROWS) + my_four() / (ROWS / MINE), n_group - 1);
     uint n_unit = INTEGER == FLOATS ? k / UNIT : k / (RUN * INT_UNIT_RUNS);
     w = Words(address_at(uvec2(w), mine, 4 * group_dwords(k)));
@@ -164,6 +166,8 @@ void multiply_tile(Words w, uint n_group, uint group, Floats x, uint k, out vec4
                 else
                     load_integers(w, x, u);
                 barrier();
+                if (!has_any)
+                    continue;
                 if (INTEGER == FLOATS)
                     multiply_quads(acc);
                 else

@@ -1,0 +1,80 @@
+/* What both kernels of ATTENTION share: what they are given, elements of caches, and how a result is finished. */
+#include "paged.glsl"
+#include "softmax.glsl"
+
+layout(constant_id = 1) const uint CACHE = 0;
+layout(constant_id = 2) const uint HEADS = 1; /* query heads of a workgroup, which share a KV head */
+layout(constant_id = 3) const uint DK = 1;
+layout(constant_id = 4) const uint DV = 1;
+layout(constant_id = 5) const uint N_HEAD = 1;
+layout(constant_id = 6) const uint N_GROUP = 1; /* query heads of a KV head */
+layout(constant_id = 7) const uint HAS_GATE = 0;
+layout(constant_id = 8) const uint ACTIVATION = 0;
+layout(constant_id = 9) const int WINDOW = 0; /* positions that a token sees at most; less than 0: its chunk; 0: all */
+layout(constant_id = 10) const float SCALE = 1;
+
+const uint BLOCK = 64, SPAN_BLOCKS = 8, N_SHARE = (N_GROUP + HEADS - 1) / HEADS;
+
+layout(push_constant) uniform Push {
+    Floats q;
+    Ints pos, table, pages;
+    Floats out_, sinks, gate;
+    SharedFloats blocks; /* of single tokens: [DV + 2] for each block of each head of each token */
+    SharedWords done;    /* a counter for each token's workgroups but for z */
+    Paged k, v;
+    uint m; /* tokens */
+} p;
+
+float load(uvec2 part, uint dim, uint row, uint i)
+{
+    uint at = row * dim + i;
+    if (CACHE == CACHE_F32)
+        return Floats(part).d[at];
+    if (CACHE == CACHE_F16)
+        return half_to_float(Words(part).d[at / 2] >> at % 2 * 16 & 0xffffu);
+    uint block = at / 32 * 34, byte = block + 2 + at % 32;
+    float d = half_to_float(Words(part).d[block / 4] >> block % 4 * 8 & 0xffffu);
+    return d * float(bitfieldExtract(int(Words(part).d[byte / 4]), int(byte % 4 * 8), 8));
+}
+
+const uint STEP = 8;
+struct Step {
+    float x[STEP];
+};
+
+/* Elements i and on of a row, zeros behind its end. i: a multiple of STEP, which is as many as 16 bytes of halves hold. */
+Step load_step(uvec2 part, uint dim, uint row, uint i)
+{
+    Step s;
+    if (CACHE == CACHE_F16 && dim % STEP == 0) {
+        uvec4 halves = four_at(part, (row * dim + i) / 2);
+        [[unroll]] for (uint j = 0; j < STEP; j++)
+            s.x[j] = half_to_float(halves[j / 2] >> j % 2 * 16 & 0xffffu);
+    } else {
+        [[unroll]] for (uint j = 0; j < STEP; j++)
+            s.x[j] = dim % STEP == 0 || i + j < dim ? load(part, dim, row, i + j) : 0.0;
+    }
+    return s;
+}
+
+/* The first position that a token at pos sees. */
+int first_position(int pos)
+{
+    if (WINDOW < 0)
+        return pos / -WINDOW * -WINDOW;
+    return WINDOW != 0 && pos >= WINDOW ? pos - WINDOW + 1 : 0;
+}
+
+/* Writes element j of a head of token t. value: of the whole, which is divided by its softmax's sum here. */
+void put_value(uint t, uint head, uint j, Softmax whole, float value)
+{
+    precise float y = value;
+    if (!is_null(p.sinks)) {
+        vec2 f = fold(whole, Softmax(p.sinks.d[head], 1));
+        y = fold_value(f, y, 0);
+    }
+    precise float inverse = 1.0 / whole.sum;
+    y = y * inverse;
+    uint at = (t * N_HEAD + head) * DV + j;
+    p.out_.d[at] = HAS_GATE != 0 ? activate(ACTIVATION, p.gate.d[at], y) : y;
+}
