@@ -75,7 +75,8 @@ void vk_norm_done(struct vk *v);
 uint32_t vk_float_bits(float x); /* for constants of shaders */
 
 enum { VK_PRODUCT_GROUP = 64 }; /* threads of a product's workgroup */
-/* Rows of activations and of weights of a workgroup in shaders/tile.glsl, its threads, and its shared memory at most. */
+/* Rows of activations and of weights of a workgroup in shaders/tile.glsl, its threads, and its shared memory at most.
+ */
 enum { VK_TILE = 32, VK_TILE_ROWS = 128, VK_TILE_GROUP = 128, VK_TILE_BYTES = 21 << 10 };
 
 /* ---- products of integers (vk_integers.c) ------------------------------------------------------------------------ */

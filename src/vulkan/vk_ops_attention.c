@@ -1,7 +1,8 @@
 /* ATTENTION. */
 #include "vulkan/vk_ops.h"
 
-enum { GROUP = 64 };
+/* GPU_ROWS: values of so many positions are loaded at a time; drivers that compute on the processor gain nothing. */
+enum { GROUP = 64, GPU_ROWS = 8 };
 
 /* Rows of a dispatch's tokens, and how it is cut into workgroups. */
 struct cut {
@@ -44,7 +45,8 @@ static struct cut cut_tokens(struct vk *v, const struct op *op)
 {
     enum { FEW = 128, MAX_BYTES = 64 << 20 };
     int64_t n_kv = op->state[0].page.ne[2], m = op->in[0].ne[1], n_head = op->attention.n_head;
-    struct cut c = {.shader = VK_SHADER_attention, .heads = choose_heads(v, op), .n_thread = GROUP, .y = (uint32_t)m, .z = 1};
+    struct cut c = {
+        .shader = VK_SHADER_attention, .heads = choose_heads(v, op), .n_thread = GROUP, .y = (uint32_t)m, .z = 1};
     c.n_share = vk_groups(heads_of_kv(op), c.heads);
     int64_t n_block = op->in[3].ne[0], n_group = m * n_kv * c.n_share;
     size_t n_bytes = (size_t)(m * n_head * n_block * (op->state[1].page.ne[0] + 2)) * sizeof(float);
@@ -131,10 +133,10 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
         vk_whole(&x, c.blocks, true);
         vk_whole(&x, c.done, true);
     }
-    struct vk_program program =
-        VK_PROGRAM(attention, c.n_thread, k->type, c.heads, (uint32_t)k->ne[0], (uint32_t)value->ne[0],
-                   (uint32_t)n_head, (uint32_t)heads_of_kv(op), gate->buffer != NULL, act,
-                   window_of(op), vk_float_bits(op->attention.scale), vk_groups(value->ne[0], ATTENTION_BLOCK), c.is_split);
+    struct vk_program program = VK_PROGRAM(
+        attention, c.n_thread, k->type, c.heads, (uint32_t)k->ne[0], (uint32_t)value->ne[0], (uint32_t)n_head,
+        (uint32_t)heads_of_kv(op), gate->buffer != NULL, act, window_of(op), vk_float_bits(op->attention.scale),
+        vk_groups(value->ne[0], ATTENTION_BLOCK), c.is_split, v->is_software ? 1 : GPU_ROWS);
     program.shader = c.shader;
     VK_RUN(v, program, push, &x, (uint32_t)k->ne[2] * c.n_share, c.y, c.z, m * token_work(op));
 }

@@ -143,9 +143,9 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
     const struct vk_spread tiles = vk_spread(x->v, x->n_tile);
     if (integers == VK_RUNS_IN_MEMORY && !round_input(x, type, &rows, is_down, &push.x, &t))
         return;
-    struct vk_program program =
-        VK_PROGRAM(experts, x->is_tiled ? VK_TILE_GROUP : VK_PRODUCT_GROUP, type, x->tile, integers == VK_ROUNDS ? vk_staged(k) : 0, by_four,
-                   integers, step, x->sorted != NULL, op->experts.act);
+    struct vk_program program = VK_PROGRAM(experts, x->is_tiled ? VK_TILE_GROUP : VK_PRODUCT_GROUP, type, x->tile,
+                                           integers == VK_ROUNDS ? vk_staged(k) : 0, by_four, integers, step,
+                                           x->sorted != NULL, op->experts.act);
     if (x->is_tiled)
         program.shader = VK_SHADER_experts_tile;
     VK_RUN(x->v, program, push, &t, vk_groups(n_row, x->is_tiled ? VK_TILE_ROWS : ROWS), tiles.y, tiles.z,
@@ -235,15 +235,15 @@ static bool are_tiled(const struct experts *x, int64_t room, bool by_four)
     return are;
 }
 
-/* Makes room for sorted pairs and their tiles, of which each expert may have one that is not full. Tiles have room for
- * twice an expert's share. */
+/* Makes room for sorted pairs and their tiles, of which each expert may have one that is not full. Tiles in shared
+ * memory are small where an expert has one or two of them, others have room for twice an expert's share. */
 static bool prepare_sort(struct experts *x)
 {
     int64_t n_expert = x->op->in[2].ne[0], room = 2 * x->n_pair / n_expert;
     const struct slot_pool_desc *d = &x->op->slot_pool->d;
     bool by_four = vk_by_four(vk_address(&x->op->in[0]), d->n_embd | d->n_ff);
     x->is_tiled = are_tiled(x, room, by_four);
-    x->tile = x->is_tiled ? VK_TILE : vk_choose_tile(room > 1 ? room : 1, by_four);
+    x->tile = x->is_tiled ? (room < 4 * VK_TILE ? VK_TILE / 2 : VK_TILE) : vk_choose_tile(room > 1 ? room : 1, by_four);
     x->n_tile = (uint32_t)(x->n_pair / x->tile + (n_expert < x->n_pair ? n_expert : x->n_pair));
     x->sorted = vk_scratch(x->v, VK_SCRATCH_SORT, (size_t)(1 + x->n_pair + 3 * (int64_t)x->n_tile) * sizeof(uint32_t));
     return x->sorted != NULL;

@@ -162,8 +162,9 @@ static void run_batch(struct vk *v, struct batch *b, const struct op *op)
     bool is_staged = norm || integers == VK_ROUNDS, is_four = by_four || integers == VK_RUNS_IN_MEMORY;
     bool is_tiled = m > MANY && is_four && vk_is_tiled(v, b->type);
     uint32_t tile = is_tiled ? VK_TILE : vk_choose_tile(m, is_four);
-    struct vk_program program = VK_PROGRAM(matmul, is_tiled ? VK_TILE_GROUP : GROUP, b->type, tile, is_staged ? vk_staged(k) : 0, by_four,
-                                           integers, vk_float_bits(norm ? norm->eps : 0), b->then, b->act);
+    struct vk_program program =
+        VK_PROGRAM(matmul, is_tiled ? VK_TILE_GROUP : GROUP, b->type, tile, is_staged ? vk_staged(k) : 0, by_four,
+                   integers, vk_float_bits(norm ? norm->eps : 0), b->then, b->act);
     if (is_tiled)
         program.shader = VK_SHADER_matmul_tile;
     VK_RUN(v, program, b->push, &b->touched, groups_of(b, is_tiled ? VK_TILE_ROWS : ROWS), vk_groups(m, tile), 1,

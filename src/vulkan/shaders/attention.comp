@@ -16,7 +16,9 @@
 layout(constant_id = 11) const uint COLUMNS = 1; /* elements of a value that a thread computes */
 layout(constant_id = 12) const uint IS_SPLIT = 0;
 
-const uint STEPS = 4, ROWS = 8, SCORES = 16; /* loaded at a time: steps of a key, rows of values, scores */
+layout(constant_id = 13) const uint ROWS = 1; /* of values, loaded at a time */
+
+const uint SCORES = 16;                      /* loaded at a time */
 const uint STRIDE = BLOCK + 1;               /* of a head's scores, so that heads' are in different banks */
 const uint AHEAD = HEADS * COLUMNS > 8 ? 1 : 8 / (HEADS * COLUMNS); /* blocks that are loaded at a time */
 
@@ -29,15 +31,12 @@ float block_values[HEADS * COLUMNS], span_values[HEADS * COLUMNS], values[HEADS 
 /* Row `row` of the keys with each query. */
 void multiply_key(uvec2 part, uint row, precise inout float s[HEADS])
 {
-    for (uint i = 0; i < DK; i += STEPS * STEP) {
-        Step k[STEPS];
-        [[unroll]] for (uint n = 0; n < STEPS; n++)
-            if (i + n * STEP < DK)
-                k[n] = load_step(part, DK, row, i + n * STEP);
-        for (uint n = 0; n < STEPS; n++)
-            for (uint j = 0; j < STEP; j++)
-                for (uint g = 0; g < HEADS && i + n * STEP + j < DK; g++)
-                    s[g] = fma(queries[g * DK + i + n * STEP + j], k[n].x[j], s[g]);
+    for (uint i = 0; i < DK; i += STEP) {
+        Step k = load_step(part, DK, row, i);
+        for (uint j = 0; j < STEP; j++)
+            for (uint g = 0; g < HEADS; g++)
+                if (DK % STEP == 0 || i + j < DK)
+                    s[g] = fma(queries[g * DK + i + j], k.x[j], s[g]);
     }
 }
 
@@ -75,7 +74,8 @@ void score(uvec2 part, uint from, uint end)
     barrier();
 }
 
-/* What rows [from, end) of values add up to, weighed by their scores. */
+/* What rows [from, end) of values add up to, weighed by their scores. Rows beside these, whose scores are zero, are one
+ * of them again: no load has a condition, which would keep it from being under way with others. */
 void add_values(uvec2 part, uint from, uint end)
 {
     for (uint c = 0; c < COLUMNS; c++) {
@@ -83,13 +83,12 @@ void add_values(uvec2 part, uint from, uint end)
         precise float sums[HEADS];
         for (uint g = 0; g < HEADS; g++)
             sums[g] = 0;
-        for (uint i = from; i < end && column < DV; i += ROWS) {
+        for (uint i = from / ROWS * ROWS; i < end; i += ROWS) {
             float x[ROWS];
             [[unroll]] for (uint r = 0; r < ROWS; r++)
-                if (i + r < end)
-                    x[r] = load(part, DV, i + r, column);
+                x[r] = load(part, DV, clamp(i + r, from, end - 1), min(column, DV - 1));
             for (uint r = 0; r < ROWS; r++)
-                for (uint g = 0; g < HEADS && i + r < end; g++)
+                for (uint g = 0; g < HEADS; g++)
                     sums[g] = fma(scores[g * STRIDE + i + r], x[r], sums[g]);
         }
         for (uint g = 0; g < HEADS; g++)
@@ -176,7 +175,9 @@ void add_blocks(uint t, uint head, uint n, uint i, uint end)
                 for (uint c = 0; c < COLUMNS; c++)
                     x[(a * HEADS + g) * COLUMNS + c] = p.blocks.d[at + min(tid + c * BLOCK, DV - 1)];
             }
-        for (uint a = 0; a < AHEAD && i + a < end; a++) {
+        for (uint a = 0; a < AHEAD; a++) {
+            if (i + a >= end)
+                continue;
             for (uint g = 0; g < HEADS; g++)
                 block[g] = s[a * HEADS + g];
             for (uint c = 0; c < HEADS * COLUMNS; c++)

@@ -62,8 +62,9 @@ void combine(uint t, uint row)
             y[i] = p.y.d[r * p.n_row + row];
             weight[i] = is_null(p.weights) ? 1.0 : p.weights.d[r];
         }
-        for (uint i = 0; i < AHEAD && first + i < p.n_used; i++)
-            sum = fma(weight[i], y[i], sum);
+        for (uint i = 0; i < AHEAD; i++)
+            if (first + i < p.n_used)
+                sum = fma(weight[i], y[i], sum);
     }
     if (!is_null(p.shared_gate))
         sum = fma(p.shared_.d[at], sigmoid(p.shared_gate.d[t]), sum);

@@ -17,14 +17,14 @@ vec4 four_of(Floats x, uint e, uint k)
  * unless that is null. */
 void stage_norm(Floats x, Floats w, float eps, Floats out_, uint k, bool is_writer)
 {
-    const uint LOADS = 4, STRIDE = 4 * N_THREAD; /* loads that are under way before any is used; elements between them */
+    const uint STRIDE = 4 * N_THREAD;
+    const uint LOADS = STAGED % (4 * STRIDE) == 0 ? 4 : 1; /* under way before any is used */
     precise float sum = 0;
     for (uint first = 4 * gl_LocalInvocationID.x; first < STAGED; first += LOADS * STRIDE) {
         vec4 y[LOADS];
         [[unroll]] for (uint i = 0; i < LOADS; i++)
-            if (first + i * STRIDE < STAGED)
-                y[i] = four_of(x, first + i * STRIDE, k);
-        for (uint i = 0; i < LOADS && first + i * STRIDE < STAGED; i++) {
+            y[i] = four_of(x, first + i * STRIDE, k);
+        for (uint i = 0; i < LOADS; i++) {
             stage_four(first / 4 + i * N_THREAD, y[i]);
             for (uint j = 0; j < 4; j++)
                 sum = fma(y[i][j], y[i][j], sum);
@@ -34,9 +34,8 @@ void stage_norm(Floats x, Floats w, float eps, Floats out_, uint k, bool is_writ
     for (uint first = 4 * gl_LocalInvocationID.x; first < STAGED; first += LOADS * STRIDE) {
         vec4 ws[LOADS];
         [[unroll]] for (uint i = 0; i < LOADS; i++)
-            if (first + i * STRIDE < STAGED)
-                ws[i] = is_null(w) ? vec4(1) : four_of(w, first + i * STRIDE, k);
-        for (uint i = 0; i < LOADS && first + i * STRIDE < STAGED; i++) {
+            ws[i] = is_null(w) ? vec4(1) : four_of(w, first + i * STRIDE, k);
+        for (uint i = 0; i < LOADS; i++) {
             uint e = first + i * STRIDE;
             precise vec4 y = staged_four(e / 4) * s;
             y = y * ws[i]; /* without weights by 1, which is exact */
