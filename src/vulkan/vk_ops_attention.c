@@ -92,10 +92,10 @@ static int64_t token_work(const struct op *op)
 }
 
 /* As the shader takes it: a chunk is less than 0. */
-static uint32_t window_of(const struct op *op)
+static int32_t window_of(const struct op *op)
 {
     int64_t n = op->attention.window < INT32_MAX ? op->attention.window : INT32_MAX;
-    return (uint32_t)(op->attention.chunked ? -n : n);
+    return (int32_t)(op->attention.chunked ? -n : n);
 }
 
 /* Some of an operation's tokens. gate: absent, or what the result is multiplied by. */
@@ -109,7 +109,8 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
     const struct {
         uint64_t q, pos, table, pages, out, sinks, gate, blocks, done;
         struct vk_paged k, v;
-        uint32_t m, unused;
+        uint32_t m;
+        int32_t window;
     } push = {.q = vk_address(&op->in[0]),
               .pos = vk_address(&op->in[1]),
               .table = vk_address(&op->in[2]),
@@ -121,7 +122,8 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
               .done = c.is_split ? vk_buffer_address(c.done) : 0,
               .k = vk_paged_push(&op->state[0]),
               .v = vk_paged_push(&op->state[1]),
-              .m = (uint32_t)m};
+              .m = (uint32_t)m,
+              .window = window_of(op)};
     struct vk_touched x = {0};
     for (int i = 0; i < 4; i++)
         vk_reads(&x, &op->in[i]);
@@ -135,7 +137,7 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
     }
     struct vk_program program = VK_PROGRAM(
         attention, c.n_thread, k->type, c.heads, (uint32_t)k->ne[0], (uint32_t)value->ne[0], (uint32_t)n_head,
-        (uint32_t)heads_of_kv(op), gate->buffer != NULL, act, window_of(op), vk_float_bits(op->attention.scale),
+        (uint32_t)heads_of_kv(op), gate->buffer != NULL, act, vk_float_bits(op->attention.scale),
         vk_groups(value->ne[0], ATTENTION_BLOCK), c.is_split, v->is_software ? 1 : GPU_ROWS);
     program.shader = c.shader;
     VK_RUN(v, program, push, &x, (uint32_t)k->ne[2] * c.n_share, c.y, c.z, m * token_work(op));

@@ -13,14 +13,14 @@
 #include "attention.glsl"
 #include "done.glsl"
 
-layout(constant_id = 11) const uint COLUMNS = 1; /* elements of a value that a thread computes */
-layout(constant_id = 12) const uint IS_SPLIT = 0;
+layout(constant_id = 10) const uint COLUMNS = 1; /* elements of a value that a thread computes */
+layout(constant_id = 11) const uint IS_SPLIT = 0;
 
-layout(constant_id = 13) const uint ROWS = 1; /* of values, loaded at a time */
+layout(constant_id = 12) const uint ROWS = 1; /* of values, loaded at a time */
 
-const uint SCORES = 16;                      /* loaded at a time */
+const uint SCORES = 2 * ROWS;                /* loaded at a time */
 const uint STRIDE = BLOCK + 1;               /* of a head's scores, so that heads' are in different banks */
-const uint AHEAD = HEADS * COLUMNS > 8 ? 1 : 8 / (HEADS * COLUMNS); /* blocks that are loaded at a time */
+const uint AHEAD = HEADS * COLUMNS > ROWS ? 1 : ROWS / (HEADS * COLUMNS); /* blocks that are loaded at a time */
 
 shared float queries[HEADS * DK], scores[HEADS * STRIDE];
 shared Softmax block_softmax[HEADS];

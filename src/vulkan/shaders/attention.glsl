@@ -10,8 +10,7 @@ layout(constant_id = 5) const uint N_HEAD = 1;
 layout(constant_id = 6) const uint N_GROUP = 1; /* query heads of a KV head */
 layout(constant_id = 7) const uint HAS_GATE = 0;
 layout(constant_id = 8) const uint ACTIVATION = 0;
-layout(constant_id = 9) const int WINDOW = 0; /* positions that a token sees at most; less than 0: its chunk; 0: all */
-layout(constant_id = 10) const float SCALE = 1;
+layout(constant_id = 9) const float SCALE = 1;
 
 const uint BLOCK = 64, SPAN_BLOCKS = 8, N_SHARE = (N_GROUP + HEADS - 1) / HEADS;
 
@@ -22,7 +21,8 @@ layout(push_constant) uniform Push {
     SharedFloats blocks; /* of single tokens: [DV + 2] for each block of each head of each token */
     SharedWords done;    /* a counter for each token's workgroups but for z */
     Paged k, v;
-    uint m; /* tokens */
+    uint m;     /* tokens */
+    int window; /* positions that a token sees at most; less than 0: its chunk of so many; 0: all */
 } p;
 
 float load(uvec2 part, uint dim, uint row, uint i)
@@ -51,7 +51,7 @@ Step load_step(uvec2 part, uint dim, uint row, uint i)
         [[unroll]] for (uint j = 0; j < STEP; j++)
             s.x[j] = half_to_float(halves[j / 2] >> j % 2 * 16 & 0xffffu);
     } else {
-        [[unroll]] for (uint j = 0; j < STEP; j++)
+        for (uint j = 0; j < STEP; j++)
             s.x[j] = dim % STEP == 0 || i + j < dim ? load(part, dim, row, i + j) : 0.0;
     }
     return s;
@@ -60,9 +60,9 @@ Step load_step(uvec2 part, uint dim, uint row, uint i)
 /* The first position that a token at pos sees. */
 int first_position(int pos)
 {
-    if (WINDOW < 0)
-        return pos / -WINDOW * -WINDOW;
-    return WINDOW != 0 && pos >= WINDOW ? pos - WINDOW + 1 : 0;
+    if (p.window < 0)
+        return pos / -p.window * -p.window;
+    return p.window != 0 && pos >= p.window ? pos - p.window + 1 : 0;
 }
 
 /* Writes element j of a head of token t. value: of the whole, which is divided by its softmax's sum here. */
