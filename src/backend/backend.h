@@ -325,7 +325,7 @@ struct op {
             float scale;
             int64_t window; /* positions that a token sees, itself included; 0: all */
             bool chunked;   /* a token sees no position before the last multiple of the window */
-            int64_t n_text; /* tokens are of so many texts, by which devices choose how to compute; 0: unknown */
+            int64_t n_text; /* texts that the tokens are of; decides how they are computed alone; 0: unknown */
         } attention;
         struct {
             int64_t n_head_k;

@@ -4,13 +4,13 @@
 /* GPU_ROWS: values of so many positions are loaded at a time; drivers that compute on the processor gain nothing. */
 enum { GROUP = 64, GPU_ROWS = 8 };
 
-/* Rows of a dispatch's tokens, and how it is cut into workgroups. */
+/* How ATTENTION is cut into workgroups. */
 struct cut {
     enum vk_shader shader;
-    uint32_t heads, n_share; /* query heads of a workgroup; workgroups that share a KV head's query heads */
-    uint32_t n_thread;
-    uint32_t y, z;                /* workgroups for each KV head's share */
-    bool is_split;                /* z: each block of a token is a workgroup of its own */
+    uint32_t heads, n_share;      /* query heads of a workgroup; workgroups that share a KV head's query heads */
+    uint32_t n_thread;            /* of a workgroup */
+    uint32_t y, z;                /* workgroups for each KV head's share: tokens or tiles; parts of these */
+    bool is_split;                /* the parts are a token's blocks */
     struct buffer *blocks, *done; /* of split ones; done: a counter for each of the other workgroups */
 };
 
@@ -60,26 +60,30 @@ static struct cut cut_tokens(struct vk *v, const struct op *op)
 }
 
 /* As in shaders/attention_tile.comp. */
-enum { TILE_QUERIES = 32, TILE_THREADS = 128, TILE_BYTES = 22 << 10 };
+enum { TILE_QUERIES = 32, TILE_THREADS = 128, TILE_BYTES = 21 << 10 };
+
+static uint32_t tile_threads(const struct op *op)
+{
+    return op->state[1].page.ne[0] > TILE_THREADS ? 2 * TILE_THREADS : TILE_THREADS;
+}
 
 /* Whether the tokens are a prompt's, many of each text, and the device has tiles for them. */
 static bool are_tiled(const struct vk *v, const struct op *op)
 {
     enum { MANY = 16, MANY_OF_TEXT = 4 };
     int64_t m = op->in[0].ne[1], n_text = op->attention.n_text;
-    uint32_t n_thread = op->state[1].page.ne[0] > TILE_THREADS ? 2 * TILE_THREADS : TILE_THREADS;
     return v->choices.has_attention_tiles && m >= MANY && m >= MANY_OF_TEXT * n_text &&
-           v->limits.shared_bytes >= TILE_BYTES && v->limits.n_thread >= n_thread;
+           v->limits.shared_bytes >= TILE_BYTES && v->limits.n_thread >= tile_threads(op);
 }
 
 static struct cut cut_tiles(const struct op *op)
 {
-    int64_t n = heads_of_kv(op), dv = op->state[1].page.ne[0];
+    int64_t n = heads_of_kv(op);
     struct cut c = {.shader = VK_SHADER_attention_tile, .heads = (uint32_t)(n < TILE_QUERIES ? n : TILE_QUERIES)};
     c.n_share = vk_groups(n, c.heads);
-    c.n_thread = dv > TILE_THREADS ? 2 * TILE_THREADS : TILE_THREADS;
+    c.n_thread = tile_threads(op);
     c.y = vk_groups(op->in[0].ne[1], TILE_QUERIES / c.heads);
-    c.z = vk_groups(dv, c.n_thread);
+    c.z = vk_groups(op->state[1].page.ne[0], c.n_thread);
     return c;
 }
 

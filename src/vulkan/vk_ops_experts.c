@@ -235,15 +235,24 @@ static bool are_tiled(const struct experts *x, int64_t room, bool by_four)
     return are;
 }
 
-/* Makes room for sorted pairs and their tiles, of which each expert may have one that is not full. Tiles in shared
- * memory are small where an expert has one or two of them, others have room for twice an expert's share. */
+/* Pairs of a tile. In shared memory it is half a tile where an expert's share would fill few, as the last is seldom
+ * full; others have room for twice that share. */
+static uint32_t choose_tile(const struct experts *x, int64_t room, bool by_four)
+{
+    enum { FEW = 2 }; /* tiles */
+    if (x->is_tiled)
+        return room < 2 * FEW * VK_TILE ? VK_TILE / 2 : VK_TILE;
+    return vk_choose_tile(room > 1 ? room : 1, by_four);
+}
+
+/* Makes room for sorted pairs and their tiles, of which each expert may have one that is not full. */
 static bool prepare_sort(struct experts *x)
 {
     int64_t n_expert = x->op->in[2].ne[0], room = 2 * x->n_pair / n_expert;
     const struct slot_pool_desc *d = &x->op->slot_pool->d;
     bool by_four = vk_by_four(vk_address(&x->op->in[0]), d->n_embd | d->n_ff);
     x->is_tiled = are_tiled(x, room, by_four);
-    x->tile = x->is_tiled ? (room < 4 * VK_TILE ? VK_TILE / 2 : VK_TILE) : vk_choose_tile(room > 1 ? room : 1, by_four);
+    x->tile = choose_tile(x, room, by_four);
     x->n_tile = (uint32_t)(x->n_pair / x->tile + (n_expert < x->n_pair ? n_expert : x->n_pair));
     x->sorted = vk_scratch(x->v, VK_SCRATCH_SORT, (size_t)(1 + x->n_pair + 3 * (int64_t)x->n_tile) * sizeof(uint32_t));
     return x->sorted != NULL;

@@ -216,7 +216,12 @@ static void products_that_share_a_dispatch_have_the_same_bits(void **state)
 
 /* ---- experts --------------------------------------------------------------------------------------------------- */
 
-enum { N_EMBD = 256, N_FF = 256, N_EXPERT = 4, N_USED = 2, N_TOKEN = 41 };
+enum { N_EMBD = 256, N_FF = 256, N_EXPERT = 4, N_USED = 2, MOST_TOKEN = 65 };
+
+/* Tiles are half as large where an expert has few pairs. */
+static const struct share {
+    int n_token, n_expert;
+} few = {41, N_EXPERT}, many = {MOST_TOKEN, 2};
 
 static struct slot_pool *fill_slots(struct backend *b, int device, const enum quant_type types[EXPERT_N_MATRIX])
 {
@@ -239,25 +244,25 @@ static struct slot_pool *fill_slots(struct backend *b, int device, const enum qu
     return s;
 }
 
-/* Sorted dispatch of some tokens, which leaves the last expert but one and has more than a tile for the first. */
-static void check_experts(struct fixture *f, const enum quant_type types[EXPERT_N_MATRIX])
+/* Sorted dispatch of some tokens, which has more than a tile for the first expert, and of four leaves the third. */
+static void check_experts(struct fixture *f, const enum quant_type types[EXPERT_N_MATRIX], const struct share *share)
 {
     static const int32_t slots[N_EXPERT] = {2, 0, 3, 1};
-    int32_t ids[N_TOKEN * N_USED];
-    float weights[N_TOKEN * N_USED];
+    int32_t ids[MOST_TOKEN * N_USED];
+    float weights[MOST_TOKEN * N_USED];
+    int64_t n = share->n_token, n_pair = n * N_USED;
     struct err e;
-    for (int i = 0; i < N_TOKEN * N_USED; i++) {
-        ids[i] = i % 2 == 0 ? 0 : i % 4 == 1 ? 1 : 3;
+    for (int i = 0; i < n_pair; i++) {
+        ids[i] = i % 2 == 0 ? 0 : i % 4 == 1 ? 1 : share->n_expert - 1;
         weights[i] = 0.25f + (float)(i % 3) / 8;
     }
     for (int i = 0; i < 2; i++) {
         struct backend *b = f->devices[i];
         struct slot_pool *s = fill_slots(b, i, types);
-        struct tensor x = floats(b, N_EMBD, N_TOKEN, f->x), id = ints(b, N_TOKEN * N_USED, ids),
-                      slot = ints(b, N_EXPERT, slots), w = floats(b, N_USED, N_TOKEN, weights),
-                      y = floats(b, N_EMBD, N_TOKEN * N_USED, NULL);
+        struct tensor x = floats(b, N_EMBD, n, f->x), id = ints(b, n_pair, ids), slot = ints(b, share->n_expert, slots),
+                      w = floats(b, N_USED, n, weights), y = floats(b, N_EMBD, n_pair, NULL);
         id.ne[0] = y.ne[1] = N_USED;
-        id.ne[1] = y.ne[2] = N_TOKEN;
+        id.ne[1] = y.ne[2] = n;
         backend_enqueue(
             b, &(struct op){
                    .kind = OP_EXPERTS, .in = {x, id, slot, w}, .out = {y}, .slot_pool = s, .experts = {ACT_SILU, 1}});
@@ -267,7 +272,7 @@ static void check_experts(struct fixture *f, const enum quant_type types[EXPERT_
             backend_buffer_close(b, &tensors[j]->buffer);
         backend_slot_pool_close(b, &s);
     }
-    expect_equal(f, (size_t)N_TOKEN * N_USED * N_EMBD, quant_info(types[0])->name);
+    expect_equal(f, (size_t)n_pair * N_EMBD, quant_info(types[0])->name);
 }
 
 static void sorted_experts_have_the_same_bits(void **state)
@@ -276,7 +281,8 @@ static void sorted_experts_have_the_same_bits(void **state)
                                                              {QUANT_Q8_0, QUANT_Q4_0, QUANT_IQ4_XS}};
     open_without(state, "", "integer");
     for (int i = 0; i < 2; i++)
-        check_experts(*state, kinds[i]);
+        check_experts(*state, kinds[i], &few);
+    check_experts(*state, kinds[0], &many);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_devices, close_devices)

@@ -7,8 +7,8 @@
  * IS_SPLIT: each block is a workgroup of its own (z), which leaves [dv] values, the maximum and the sum in `blocks`; the
  * last one folds them. The same operations in the same order, so that the bits are the same.
  *
- * A GPU takes longer to answer a load than to compute with it: several are under way before their values are used. What
- * computes is not unrolled by hints: glslc's own copies of a loop are no longer precise. */
+ * A GPU takes longer to answer a load than to compute with it: values of ROWS positions are loaded before any is used.
+ * What computes is not unrolled by hints: glslc's own copies of a loop are no longer precise. */
 #include "common.glsl"
 #include "attention.glsl"
 #include "done.glsl"
@@ -16,10 +16,10 @@
 layout(constant_id = 10) const uint COLUMNS = 1; /* elements of a value that a thread computes */
 layout(constant_id = 11) const uint IS_SPLIT = 0;
 
-layout(constant_id = 12) const uint ROWS = 1; /* of values, loaded at a time */
+layout(constant_id = 12) const uint ROWS = 1; /* of values, loaded at a time; divides BLOCK / 2 */
 
-const uint SCORES = 2 * ROWS;                /* loaded at a time */
-const uint STRIDE = BLOCK + 1;               /* of a head's scores, so that heads' are in different banks */
+const uint SCORES = 2 * ROWS;  /* loaded at a time */
+const uint STRIDE = BLOCK + 1; /* of a head's scores, so that heads' are in different banks */
 const uint AHEAD = HEADS * COLUMNS > ROWS ? 1 : ROWS / (HEADS * COLUMNS); /* blocks that are loaded at a time */
 
 shared float queries[HEADS * DK], scores[HEADS * STRIDE];

@@ -54,18 +54,8 @@ void combine(uint t, uint row)
 {
     uint at = t * p.n_row + row;
     precise float sum = 0;
-    const uint AHEAD = 8; /* loads under way */
-    for (uint first = 0; first < p.n_used; first += AHEAD) {
-        float y[AHEAD], weight[AHEAD];
-        [[unroll]] for (uint i = 0; i < AHEAD; i++) {
-            uint r = t * p.n_used + min(first + i, p.n_used - 1);
-            y[i] = p.y.d[r * p.n_row + row];
-            weight[i] = is_null(p.weights) ? 1.0 : p.weights.d[r];
-        }
-        for (uint i = 0; i < AHEAD; i++)
-            if (first + i < p.n_used)
-                sum = fma(weight[i], y[i], sum);
-    }
+    for (uint r = t * p.n_used; r < (t + 1) * p.n_used; r++)
+        sum = fma(is_null(p.weights) ? 1.0 : p.weights.d[r], p.y.d[r * p.n_row + row], sum);
     if (!is_null(p.shared_gate))
         sum = fma(p.shared_.d[at], sigmoid(p.shared_gate.d[t]), sum);
     else if (!is_null(p.shared_))

@@ -13,7 +13,7 @@ layout(constant_id = 4) const uint BY_FOUR = 0; /* rows of x are whole units and
 layout(constant_id = 5) const uint INTEGER = 0; /* one of FLOATS to ROUNDED_STAGED */
 
 const uint N_THREAD = 64, LANES = ROWS / MINE, SPLIT = N_THREAD / LANES;
-const uint AHEAD = IS_FLOAT ? 4 : STEP_QUADS; /* quads that are loaded before any is used: many of types that are all bytes */
+const uint AHEAD = IS_FLOAT ? 4 : STEP_QUADS; /* quads that are loaded before any is used */
 const uint ADD_TILE = TILE < 4 ? TILE : 4; /* rows of activations whose sums are added at a time */
 
 shared float products[TILE * ROWS];

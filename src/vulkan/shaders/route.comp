@@ -151,8 +151,8 @@ void choose_best()
         uint mine = keys[i / 4][i % 4], rank = 0;
         for (uint j = 0; j < KEY_FOURS; j++) {
             uvec4 other = keys[j] + uvec4(lessThan(4 * j + uvec4(0, 1, 2, 3), uvec4(i)));
-            uvec4 is_before = uvec4(greaterThan(other, uvec4(mine)));
-            rank += is_before.x + is_before.y + is_before.z + is_before.w;
+            uvec4 is_better = uvec4(greaterThan(other, uvec4(mine)));
+            rank += is_better.x + is_better.y + is_better.z + is_better.w;
         }
         if (rank < N_USED) {
             chosen[rank] = int(i);
@@ -226,7 +226,7 @@ void choose(uint t)
     if (!is_null(p.scores) && SCORE == SOFTMAX_CHOSEN) {
         softmax_all();
         for (uint i = tid; i < N; i += N_THREAD)
-            p.scores.d[t * N + i] = !is_out(choice[i]) ? score[i] : 0.0;
+            p.scores.d[t * N + i] = is_out(choice[i]) ? 0.0 : score[i];
     }
 }
 

@@ -1,10 +1,9 @@
 /* A product of 128 rows of weights with TILE rows of activations, by a workgroup of 128 threads: for prompts.
  *
- * Part by part the weights are unpacked to shared memory once, and the activations come there, too. Thread
- * (part, four) has rows 4 four to 4 four + 3 with a quarter of the activations; where these are fewer than TILE, threads
- * without any only unpack. What an element adds up, and in which
- * order, is what it is in product.glsl, to the bit: one after the other the sixteen chains of units, whose sums are
- * added as they are done. A chain without units is a sum of zero, there as here. */
+ * Part by part the weights are unpacked to shared memory once, and the activations come there, too. Thread (part, four) has
+ * rows 4 four to 4 four + 3 with a quarter of the activations; where these are fewer than TILE, threads without any only
+ * unpack. What an element adds up, and in which order, is what it is in product.glsl, to the bit: one after the other the
+ * sixteen chains of units, whose sums are added as they are done. A chain without units is a sum of zero, there as here. */
 #include "types.glsl"
 #include "integers.glsl"
 #include "unit_integers.glsl"
