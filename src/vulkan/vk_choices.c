@@ -132,7 +132,7 @@ static bool is_asked(enum quant_type type, uint8_t *choice)
 void vk_choices_open(struct vk *v)
 {
     const char *tiles = getenv("MOEBIUS_VULKAN_TILES");
-    v->choices.has_attention_tiles = tiles ? !strcmp(tiles, "1") : !v->is_software;
+    v->choices.stages_attention = tiles ? !strcmp(tiles, "1") : !v->is_software;
 }
 
 void vk_choose(struct vk *v, const struct quant_info *type)

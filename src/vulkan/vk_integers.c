@@ -5,13 +5,13 @@ enum { RUN = 32, RUN_BYTES = 48 };
 
 size_t vk_runs_bytes(int64_t k)
 {
-    return (size_t)(k / RUN) * (RUN_BYTES + sizeof(uint32_t)); /* and the largest of each block */
+    return (size_t)(k / RUN) * (RUN_BYTES + 2 * sizeof(uint32_t)); /* and the largest of each block, and sums */
 }
 
 enum vk_integers vk_integers_of(const struct vk *v, enum quant_type type, const struct vk_norm *norm,
                                 const struct vk_rows *rows, bool one_by_one)
 {
-    enum { SUMS_BYTES = 2048 };
+    enum { SUMS_BYTES = 2 * VK_PRODUCT_GROUP * 16 + 1024 };
     if (!vk_is_integer(v, type))
         return VK_FLOATS;
     if (norm)

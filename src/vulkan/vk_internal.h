@@ -333,7 +333,7 @@ enum {
 
 struct vk_choices {
     uint8_t of[QUANT_MAX_ID]; /* of the above, by type */
-    bool has_attention_tiles; /* prompts' attention is by tiles of queries: the same bits */
+    bool stages_attention;    /* through shared memory, and prompts' is by tiles of queries: the same bits */
     bool is_measuring;
 };
 

@@ -170,7 +170,7 @@ static err_code check_limits(const struct vk_functions *fn, VkPhysicalDevice dev
         fn->GetPhysicalDeviceProperties2(device, &p);
     }
     const VkPhysicalDeviceLimits *l = &p.properties.limits;
-    if (l->maxComputeWorkGroupInvocations < 128 || l->maxPushConstantsSize < VK_PUSH_BYTES ||
+    if (l->maxComputeWorkGroupInvocations < 256 || l->maxPushConstantsSize < VK_PUSH_BYTES ||
         vk_is_masked("maxComputeWorkGroupInvocations"))
         return err_set(e, ERR_UNSUPPORTED, "its workgroups have at most %u threads and %u bytes of push constants",
                        l->maxComputeWorkGroupInvocations, l->maxPushConstantsSize);

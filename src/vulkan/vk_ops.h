@@ -74,7 +74,7 @@ uint64_t vk_touch_norm(struct vk_touched *touched, const struct vk_norm *norm, c
 void vk_norm_done(struct vk *v);
 uint32_t vk_float_bits(float x); /* for constants of shaders */
 
-enum { VK_PRODUCT_GROUP = 64 }; /* threads of a product's workgroup */
+enum { VK_PRODUCT_GROUP = 128 }; /* threads of a product's workgroup for each of its matrices */
 /* Rows of activations and of weights of a workgroup in shaders/tile.glsl, its threads, and its shared memory at most.
  */
 enum { VK_TILE = 32, VK_TILE_ROWS = 128, VK_TILE_GROUP = 128, VK_TILE_BYTES = 21 << 10 };
@@ -82,7 +82,7 @@ enum { VK_TILE = 32, VK_TILE_ROWS = 128, VK_TILE_GROUP = 128, VK_TILE_BYTES = 21
 /* ---- products of integers (vk_integers.c) ------------------------------------------------------------------------ */
 
 /* How a product comes by its rounded activations, as in shaders/integers.glsl: it is one of floats; from memory; it
- * rounds its row; it rounds the row that it has normed. */
+ * rounds its row; it norms that first. */
 enum vk_integers { VK_FLOATS, VK_RUNS_IN_MEMORY, VK_ROUNDS, VK_ROUNDS_NORMED };
 
 /* Bytes of shared memory that a workgroup takes to round a row of k. */

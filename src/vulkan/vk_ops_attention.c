@@ -1,8 +1,9 @@
 /* ATTENTION. */
 #include "vulkan/vk_ops.h"
 
-/* GPU_ROWS: values of so many positions are loaded at a time; drivers that compute on the processor gain nothing. */
-enum { GROUP = 64, GPU_ROWS = 8 };
+/* GPU_ROWS: values of so many positions are loaded at a time where they don't go to shared memory; drivers that compute
+ * on the processor gain nothing. */
+enum { GROUP = 128, GPU_ROWS = 8 };
 
 /* How ATTENTION is cut into workgroups. */
 struct cut {
@@ -19,17 +20,43 @@ static int64_t heads_of_kv(const struct op *op)
     return op->attention.n_head / op->state[0].page.ne[2];
 }
 
+/* Shared memory that a query head takes: the query, scores and weights. */
+static size_t head_bytes(int64_t dk)
+{
+    enum { STRIDE = ATTENTION_BLOCK + 1 };
+    return (size_t)((dk + 3) / 4 * 4 + 2 * STRIDE) * sizeof(float);
+}
+
+/* Four dwords of which a row of a cache consists; 0: it does not. */
+static int64_t row_fours(const struct tensor *page)
+{
+    enum { FOUR_BYTES = 16 };
+    int64_t n = page->ne[0] * (page->type == ELEM_F32 ? 4 : 2);
+    return (page->type == ELEM_F32 || page->type == ELEM_F16) && n % FOUR_BYTES == 0 ? n / FOUR_BYTES : 0;
+}
+
+/* Whether a block's keys and values come to shared memory (STAGED): there is room for the longer ones, and threads have
+ * registers for both. */
+static bool are_staged(const struct vk *v, const struct op *op, uint32_t heads)
+{
+    enum { FOUR_BYTES = 16, MOST_LOADS = 32, KEPT_BYTES = 256 };
+    int64_t k = row_fours(&op->state[0].page), value = row_fours(&op->state[1].page), most = k > value ? k : value;
+    size_t n_bytes = (size_t)(ATTENTION_BLOCK * (most + 1)) * FOUR_BYTES;
+    return v->choices.stages_attention && k && value && (k + value) * ATTENTION_BLOCK <= MOST_LOADS * GROUP &&
+           n_bytes + heads * head_bytes(op->state[0].page.ne[0]) + KEPT_BYTES <= v->limits.shared_bytes;
+}
+
 /* How many query heads share a workgroup of single tokens: as its memory and its threads' registers have room for; few
  * where workgroups are few, on a GPU, which has others idle. */
 static uint32_t choose_heads(const struct vk *v, const struct op *op)
 {
-    enum { MOST = 8, MOST_OF_ONE = 2, MAX_VALUES = 32, KEPT_BYTES = 256 };
-    int64_t dk = op->state[0].page.ne[0], columns = vk_groups(op->state[1].page.ne[0], ATTENTION_BLOCK);
+    enum { MOST = 8, MOST_OF_ONE = 2, MAX_VALUES = 16, KEPT_BYTES = 256 };
+    int64_t dk = op->state[0].page.ne[0], columns = vk_groups(op->state[1].page.ne[0], GROUP);
     int64_t n = heads_of_kv(op), most = op->in[0].ne[1] == 1 && !v->is_software ? MOST_OF_ONE : MOST;
     n = n < most ? n : most;
     while (n > 1 && n * columns > MAX_VALUES)
         n--;
-    while (n > 0 && (size_t)(n * (dk + ATTENTION_BLOCK + 1)) * sizeof(float) + KEPT_BYTES > v->limits.shared_bytes)
+    while (n > 0 && head_bytes(dk) * (size_t)n + KEPT_BYTES > v->limits.shared_bytes)
         n--;
     return (uint32_t)n;
 }
@@ -72,7 +99,7 @@ static bool are_tiled(const struct vk *v, const struct op *op)
 {
     enum { MANY = 16, MANY_OF_TEXT = 4 };
     int64_t m = op->in[0].ne[1], n_text = op->attention.n_text;
-    return v->choices.has_attention_tiles && m >= MANY && m >= MANY_OF_TEXT * n_text &&
+    return v->choices.stages_attention && m >= MANY && m >= MANY_OF_TEXT * n_text &&
            v->limits.shared_bytes >= TILE_BYTES && v->limits.n_thread >= tile_threads(op);
 }
 
@@ -142,7 +169,7 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
     struct vk_program program = VK_PROGRAM(
         attention, c.n_thread, k->type, c.heads, (uint32_t)k->ne[0], (uint32_t)value->ne[0], (uint32_t)n_head,
         (uint32_t)heads_of_kv(op), gate->buffer != NULL, act, vk_float_bits(op->attention.scale),
-        vk_groups(value->ne[0], ATTENTION_BLOCK), c.is_split, v->is_software ? 1 : GPU_ROWS);
+        vk_groups(value->ne[0], GROUP), c.is_split, v->is_software ? 1 : GPU_ROWS, are_staged(v, op, c.heads));
     program.shader = c.shader;
     VK_RUN(v, program, push, &x, (uint32_t)k->ne[2] * c.n_share, c.y, c.z, m * token_work(op));
 }

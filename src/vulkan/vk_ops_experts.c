@@ -19,7 +19,8 @@ static struct buffer *done_counters(struct vk *v, int64_t n)
 void vk_route(struct vk *v, const struct op *op, const struct op *other)
 {
     static const struct tensor none;
-    enum { WORDS = 5 }; /* of shared memory for each expert, at most */
+    enum { WORDS = 5 };      /* of shared memory for each expert, at most */
+    enum { ROUTE_ROWS = 8 }; /* of a workgroup */
     const struct weight *w = op->weight[0], *w2 = other ? other->weight[2] : NULL;
     const struct tensor *y2 = other ? &other->out[2] : &none;
     int64_t m = op->in[0].ne[1], k = op->in[0].ne[0], n = w->n_row;
@@ -62,7 +63,8 @@ void vk_route(struct vk *v, const struct op *op, const struct op *other)
                       vk_float_bits(norm ? norm->eps : 0), (uint32_t)n, (uint32_t)op->out[0].ne[0], op->route.score,
                       op->route.norm_weights, (uint32_t)op->route.n_group, (uint32_t)op->route.n_group_used,
                       vk_float_bits(op->route.scale)),
-           push, &x, vk_groups(n, ROWS) + (w2 ? 1 : 0), vk_groups(m, tile), 1, m * n * (k + WORDS));
+           push, &x, vk_groups(n, ROUTE_ROWS) + (w2 ? vk_groups(w2->n_row, ROUTE_ROWS) : 0), vk_groups(m, tile), 1,
+           m * n * (k + WORDS));
     vk_norm_done(v);
 }
 
@@ -140,12 +142,12 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
     enum quant_type type = s->d.type[first]->type;
     enum vk_integers integers = vk_integers_of(x->v, type, NULL, &rows, !x->sorted);
     bool by_four = vk_by_four(push.x, k);
+    uint32_t group = x->is_tiled ? VK_TILE_GROUP : step == STEP_GATE_UP ? 2 * VK_PRODUCT_GROUP : VK_PRODUCT_GROUP;
     const struct vk_spread tiles = vk_spread(x->v, x->n_tile);
     if (integers == VK_RUNS_IN_MEMORY && !round_input(x, type, &rows, is_down, &push.x, &t))
         return;
-    struct vk_program program = VK_PROGRAM(experts, x->is_tiled ? VK_TILE_GROUP : VK_PRODUCT_GROUP, type, x->tile,
-                                           integers == VK_ROUNDS ? vk_staged(k) : 0, by_four, integers, step,
-                                           x->sorted != NULL, op->experts.act);
+    struct vk_program program = VK_PROGRAM(experts, group, type, x->tile, integers == VK_ROUNDS ? vk_staged(k) : 0,
+                                           by_four, integers, step, x->sorted != NULL, op->experts.act);
     if (x->is_tiled)
         program.shader = VK_SHADER_experts_tile;
     VK_RUN(x->v, program, push, &t, vk_groups(n_row, x->is_tiled ? VK_TILE_ROWS : ROWS), tiles.y, tiles.z,

@@ -50,19 +50,35 @@ static bool is_wide(const struct op *op)
     return op->kind == OP_MATMUL && op->weight[0]->n_row > MANY_ROWS;
 }
 
+/* How many of an operation's matrices have products on integers. */
+static int count_integers(const struct vk *v, const struct op *op)
+{
+    int n = 0;
+    for (int i = 0; i < OP_MAX_OUT && op->weight[i] && op->kind == OP_MATMUL; i++)
+        n += vk_is_integer(v, op->weight[i]->type->type);
+    return n;
+}
+
+static int count_matrices(const struct op *op)
+{
+    int n = 0;
+    while (n < OP_MAX_OUT && op->weight[n])
+        n++;
+    return n;
+}
+
 bool vk_norm_fits(const struct vk *v, const struct op *op)
 {
-    enum { SPLITS = GROUP / 4, SUMS = GROUP + ROWS * (SPLITS + 2) + 4, ROUTE_SUMS = GROUP + 4, WORDS = 64 };
-    size_t n = vk_staged(op->in[0].ne[0]) + SUMS, runs = 0;
+    enum { PARTS = 2, ROUTE_SUMS = GROUP + 4, WORDS = 64 };
+    enum { SUMS = GROUP + PARTS * (4 * GROUP + ROWS) }; /* four of each thread, and the products */
+    size_t k = vk_staged(op->in[0].ne[0]), n = SUMS, row_bytes = (k + k / 8) * sizeof(float);
     if (is_wide(op))
         return false;
     if (op->kind == OP_ROUTE)
         n += ROUTE_SUMS + 3 * (size_t)op->weight[0]->n_row + 2 * (size_t)op->out[0].ne[0] + (size_t)op->route.n_group;
-    else
-        for (int i = 0; i < OP_MAX_OUT && op->weight[i]; i++)
-            if (vk_is_integer(v, op->weight[i]->type->type))
-                runs = vk_runs_bytes(op->in[0].ne[0]);
-    return n * sizeof(float) + runs + WORDS <= v->limits.shared_bytes;
+    else if (count_integers(v, op) == count_matrices(op))
+        row_bytes = vk_runs_bytes(op->in[0].ne[0]);
+    return n * sizeof(float) + row_bytes + WORDS <= v->limits.shared_bytes;
 }
 
 /* Once it has been written, products of the same stage may compute it, too: nothing has changed its input. */
@@ -72,6 +88,8 @@ const struct vk_norm *vk_norm_of(struct vk *v, const struct op *op)
     bool is_valid = n->out.buffer && (n->is_pending || n->stage == v->queue.stage);
     for (int i = 0; i < OP_MAX_OUT; i++)
         is_valid = is_valid && !vk_overlap(&op->out[i], &n->x);
+    if (is_valid && count_integers(v, op) > 0)
+        is_valid = vk_by_four(vk_address(&n->x) | vk_address(&n->w), n->x.ne[0]);
     return is_valid && vk_is_same(&n->out, &op->in[0]) && vk_norm_fits(v, op) ? n : NULL;
 }
 
@@ -162,9 +180,9 @@ static void run_batch(struct vk *v, struct batch *b, const struct op *op)
     bool is_staged = norm || integers == VK_ROUNDS, is_four = by_four || integers == VK_RUNS_IN_MEMORY;
     bool is_tiled = m > MANY && is_four && vk_is_tiled(v, b->type);
     uint32_t tile = is_tiled ? VK_TILE : vk_choose_tile(m, is_four);
-    struct vk_program program =
-        VK_PROGRAM(matmul, is_tiled ? VK_TILE_GROUP : GROUP, b->type, tile, is_staged ? vk_staged(k) : 0, by_four,
-                   integers, vk_float_bits(norm ? norm->eps : 0), b->then, b->act);
+    uint32_t group = is_tiled ? VK_TILE_GROUP : b->then == THEN_ACT_MUL ? 2 * GROUP : GROUP;
+    struct vk_program program = VK_PROGRAM(matmul, group, b->type, tile, is_staged ? vk_staged(k) : 0, by_four,
+                                           integers, vk_float_bits(norm ? norm->eps : 0), b->then, b->act);
     if (is_tiled)
         program.shader = VK_SHADER_matmul_tile;
     VK_RUN(v, program, b->push, &b->touched, groups_of(b, is_tiled ? VK_TILE_ROWS : ROWS), vk_groups(m, tile), 1,

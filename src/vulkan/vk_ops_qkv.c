@@ -1,7 +1,7 @@
 /* RMS_NORM and ROPE of heads, and KV_STORE: what attention needs of q, k and v. */
 #include "vulkan/vk_ops.h"
 
-enum { GROUP = 64, Q = 0, K = 1, V = 2 };
+enum { GROUP = 128, Q = 0, K = 1, V = 2 };
 
 bool vk_head_fits(const struct vk *v, int64_t dim)
 {

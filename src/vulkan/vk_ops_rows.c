@@ -25,7 +25,7 @@ void vk_op_embed(struct vk *v, const struct op *op)
 
 void vk_rms_norm(struct vk *v, const struct op *op, const struct op *gate)
 {
-    enum { NORM_GROUP = 64 };
+    enum { NORM_GROUP = 128 };
     static const struct tensor none;
     const struct tensor *g = gate ? &gate->in[0] : &none;
     int64_t n = op->norm.n, m = op->in[0].ne[1] * op->in[0].ne[2];

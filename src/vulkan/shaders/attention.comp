@@ -1,98 +1,143 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
-/* ATTENTION of few tokens: a workgroup of 64 threads takes a token and up to HEADS query heads that share a KV head.
+/* ATTENTION of few tokens: a workgroup of 128 threads takes a token and up to HEADS query heads that share a KV head.
  * Blocks of 64 positions are folded in ascending order into one softmax for each span, spans into the whole
  * (docs/numerics.md). With HAS_GATE the result is multiplied by a gate (ACT_MUL).
  *
  * IS_SPLIT: each block is a workgroup of its own (z), which leaves [dv] values, the maximum and the sum in `blocks`; the
  * last one folds them. The same operations in the same order, so that the bits are the same.
  *
- * A GPU takes longer to answer a load than to compute with it: values of ROWS positions are loaded before any is used.
- * What computes is not unrolled by hints: glslc's own copies of a loop are no longer precise. */
+ * A GPU takes longer to answer a load than to compute with it. STAGED: a block's keys and values are all asked for
+ * before any is used, and come to shared memory. Else values of ROWS positions are loaded before any is used. What
+ * computes is not unrolled by hints: glslc's own copies of a loop are no longer precise. */
 #include "common.glsl"
 #include "attention.glsl"
 #include "done.glsl"
 
 layout(constant_id = 10) const uint COLUMNS = 1; /* elements of a value that a thread computes */
 layout(constant_id = 11) const uint IS_SPLIT = 0;
+layout(constant_id = 12) const uint ROWS = 1; /* of values, loaded at a time; divides BLOCK */
+layout(constant_id = 13) const uint STAGED = 0;
 
-layout(constant_id = 12) const uint ROWS = 1; /* of values, loaded at a time; divides BLOCK / 2 */
-
-const uint SCORES = 2 * ROWS;  /* loaded at a time */
+const uint N_THREAD = 128;
 const uint STRIDE = BLOCK + 1; /* of a head's scores, so that heads' are in different banks */
-const uint AHEAD = HEADS * COLUMNS > ROWS ? 1 : ROWS / (HEADS * COLUMNS); /* blocks that are loaded at a time */
+const uint AHEAD = HEADS * COLUMNS > 8 ? 1 : 8 / (HEADS * COLUMNS); /* blocks that are loaded at a time */
 
-shared float queries[HEADS * DK], scores[HEADS * STRIDE];
-shared Softmax block_softmax[HEADS];
+/* Of rows in shared memory, in four dwords; an odd stride puts rows into different banks. */
+const uint ROW_BYTES = CACHE == CACHE_F32 ? 4 : 2;
+const uint K_FOURS = STAGED * DK * ROW_BYTES / 16, V_FOURS = STAGED * DV * ROW_BYTES / 16;
+const uint K_STRIDE = K_FOURS | 1, V_STRIDE = V_FOURS | 1;
+/* What a thread loads of a block. */
+const uint K_LOADS = (K_FOURS * BLOCK + N_THREAD - 1) / N_THREAD, V_LOADS = (V_FOURS * BLOCK + N_THREAD - 1) / N_THREAD;
+const uint STAGED_FOURS = STAGED * BLOCK * (K_FOURS > V_FOURS ? K_STRIDE : V_STRIDE);
+
+shared vec4 queries[HEADS * ((DK + 3) / 4)];
+shared float scores[HEADS * STRIDE], weights[HEADS * STRIDE];
+shared uvec4 staged[STAGED_FOURS + 1];
 
 Softmax block[HEADS], span[HEADS], whole[HEADS];
 float block_values[HEADS * COLUMNS], span_values[HEADS * COLUMNS], values[HEADS * COLUMNS];
 
-/* Row `row` of the keys with each query. */
-void multiply_key(uvec2 part, uint row, precise inout float s[HEADS])
+/* ---- a block's keys and values ----------------------------------------------------------------------------------- */
+
+/* What a thread has loaded: of all rows of a block one after the other, four dwords for each thread by turns. Rows that
+ * are not seen are one of those that are: no load has a condition, which would keep it from being under way with
+ * others. */
+uvec4 row_four(uvec2 part, uint n_fours, uint load, uint from, uint end)
 {
+    uint i = min(gl_LocalInvocationID.x + load * N_THREAD, BLOCK * n_fours - 1);
+    return four_at(part, 4 * (clamp(i / n_fours, from, end - 1) * n_fours + i % n_fours));
+}
+
+void stage_four(uint n_fours, uint stride, uint load, uvec4 x)
+{
+    uint i = gl_LocalInvocationID.x + load * N_THREAD;
+    if (i < BLOCK * n_fours)
+        staged[i / n_fours * stride + i % n_fours] = x;
+}
+
+/* Elements i to i + STEP - 1 of a key. */
+Step key_step(uvec2 part, uint row, uint i)
+{
+    if (STAGED == 0)
+        return load_step(part, DK, row, i);
+    Step s;
+    if (CACHE == CACHE_F16) {
+        uvec4 halves = staged[row * K_STRIDE + i / STEP];
+        [[unroll]] for (uint j = 0; j < STEP; j++)
+            s.x[j] = half_to_float(halves[j / 2] >> j % 2 * 16 & 0xffffu);
+    } else {
+        [[unroll]] for (uint j = 0; j < STEP; j++)
+            s.x[j] = uintBitsToFloat(staged[row * K_STRIDE + i / 4 + j / 4][j % 4]);
+    }
+    return s;
+}
+
+/* Element i of a value. */
+float value_at(uint row, uint i)
+{
+    uint at = CACHE == CACHE_F16 ? i / 2 : i, dword = staged[row * V_STRIDE + at / 4][at % 4];
+    return CACHE == CACHE_F16 ? half_to_float(dword >> i % 2 * 16 & 0xffffu) : uintBitsToFloat(dword);
+}
+
+/* ---- a block ----------------------------------------------------------------------------------------------------- */
+
+/* The score of a row with head g. */
+float score(uvec2 part, uint row, uint g)
+{
+    precise float s = 0;
     for (uint i = 0; i < DK; i += STEP) {
-        Step k = load_step(part, DK, row, i);
+        Step k = key_step(part, row, i);
         for (uint j = 0; j < STEP; j++)
-            for (uint g = 0; g < HEADS; g++)
-                if (DK % STEP == 0 || i + j < DK)
-                    s[g] = fma(queries[g * DK + i + j], k.x[j], s[g]);
+            if (DK % STEP == 0 || i + j < DK)
+                s = fma(queries[g * ((DK + 3) / 4) + (i + j) / 4][j % 4], k.x[j], s);
     }
+    precise float y = s * SCALE;
+    return y;
 }
 
-/* The scores of rows [from, end) of a block, and their softmaxes' maxima and sums; those of other rows are zero. */
-void score(uvec2 part, uint from, uint end)
+/* Scores of rows [from, end) of a block become what values are weighed by; of other rows it is zero. A thread takes a
+ * row with every other head. */
+void weigh_rows(uvec2 part, uint from, uint end)
 {
-    uint tid = gl_LocalInvocationID.x;
-    bool is_seen = tid >= from && tid < end;
-    precise float s[HEADS];
-    for (uint g = 0; g < HEADS; g++)
-        s[g] = 0;
-    if (is_seen)
-        multiply_key(part, tid, s);
-    for (uint g = 0; g < HEADS; g++)
-        scores[g * STRIDE + tid] = is_seen ? s[g] * SCALE : NOTHING;
+    uint row = gl_LocalInvocationID.x % BLOCK, first = gl_LocalInvocationID.x / BLOCK;
+    bool is_seen = row >= from && row < end;
+    for (uint g = first; g < HEADS; g += N_THREAD / BLOCK)
+        scores[g * STRIDE + row] = is_seen ? score(part, row, g) : NOTHING;
     barrier();
-    if (tid < HEADS) {
+    for (uint g = 0; g < HEADS; g++) {
         float most = NOTHING;
-        for (uint i = 0; i < BLOCK; i += SCORES)
-            [[unroll]] for (uint j = 0; j < SCORES; j++)
-                most = max(most, scores[tid * STRIDE + i + j]);
-        block_softmax[tid].most = most;
+        for (uint i = 0; i < BLOCK; i++)
+            most = max(most, scores[g * STRIDE + i]);
+        block[g].most = most;
+        if (g % (N_THREAD / BLOCK) == first)
+            weights[g * STRIDE + row] = is_seen ? exp_of(scores[g * STRIDE + row] - most) : 0.0;
     }
-    barrier();
-    for (uint g = 0; g < HEADS; g++)
-        scores[g * STRIDE + tid] = is_seen ? exp_of(scores[g * STRIDE + tid] - block_softmax[g].most) : 0.0;
-    barrier();
-    if (tid < HEADS) {
-        precise float sum = 0;
-        for (uint i = 0; i < BLOCK; i += SCORES)
-            for (uint j = 0; j < SCORES; j++)
-                sum += scores[tid * STRIDE + i + j];
-        block_softmax[tid].sum = sum;
-    }
-    barrier();
 }
 
-/* What rows [from, end) of values add up to, weighed by their scores. Rows beside these, whose scores are zero, are one
- * of them again: no load has a condition, which would keep it from being under way with others. */
+/* What rows [from, end) of values, and their weights, add up to. */
 void add_values(uvec2 part, uint from, uint end)
 {
     for (uint c = 0; c < COLUMNS; c++) {
-        uint column = gl_LocalInvocationID.x + c * BLOCK;
-        precise float sums[HEADS];
+        uint column = min(gl_LocalInvocationID.x + c * N_THREAD, DV - 1);
+        precise float sums[HEADS], all[HEADS];
         for (uint g = 0; g < HEADS; g++)
-            sums[g] = 0;
+            sums[g] = all[g] = 0;
         for (uint i = from / ROWS * ROWS; i < end; i += ROWS) {
             float x[ROWS];
             [[unroll]] for (uint r = 0; r < ROWS; r++)
-                x[r] = load(part, DV, clamp(i + r, from, end - 1), min(column, DV - 1));
+                x[r] = STAGED != 0 ? value_at(i + r, column) : load(part, DV, clamp(i + r, from, end - 1), column);
             for (uint r = 0; r < ROWS; r++)
-                for (uint g = 0; g < HEADS; g++)
-                    sums[g] = fma(scores[g * STRIDE + i + r], x[r], sums[g]);
+                for (uint g = 0; g < HEADS; g++) {
+                    float weight = weights[g * STRIDE + i + r];
+                    sums[g] = fma(weight, x[r], sums[g]);
+                    all[g] += weight;
+                }
         }
-        for (uint g = 0; g < HEADS; g++)
+        for (uint g = 0; g < HEADS; g++) {
             block_values[g * COLUMNS + c] = sums[g];
+            block[g].sum = all[g];
+        }
     }
 }
 
@@ -101,11 +146,21 @@ void visit_block(int b, int first, int last, int pages, uint head_kv)
 {
     uint page = uint(p.pages.d[pages + b]);
     uint from = uint(max(first - b * int(BLOCK), 0)), end = uint(min(last + 1 - b * int(BLOCK), int(BLOCK)));
-    score(part_address(p.k, page, head_kv), from, end);
-    for (uint g = 0; g < HEADS; g++)
-        block[g] = block_softmax[g];
-    add_values(part_address(p.v, page, head_kv), from, end);
-    barrier(); /* the next block's scores come where this one's were */
+    uvec2 keys = part_address(p.k, page, head_kv), values_of = part_address(p.v, page, head_kv);
+    uvec4 k[K_LOADS + 1], v[V_LOADS + 1];
+    [[unroll]] for (uint i = 0; i < K_LOADS; i++)
+        k[i] = row_four(keys, K_FOURS, i, from, end);
+    [[unroll]] for (uint i = 0; i < V_LOADS; i++)
+        v[i] = row_four(values_of, V_FOURS, i, from, end);
+    [[unroll]] for (uint i = 0; i < K_LOADS; i++)
+        stage_four(K_FOURS, K_STRIDE, i, k[i]);
+    barrier();
+    weigh_rows(keys, from, end);
+    [[unroll]] for (uint i = 0; i < V_LOADS; i++)
+        stage_four(V_FOURS, V_STRIDE, i, v[i]);
+    barrier();
+    add_values(values_of, from, end);
+    barrier(); /* the next block's come where this one's were */
 }
 
 void begin_span()
@@ -154,8 +209,8 @@ void leave_block(uint t, uint head, uint n)
     uint tid = gl_LocalInvocationID.x;
     for (uint g = 0; g < n; g++) {
         uint at = block_at(t, head + g, gl_WorkGroupID.z);
-        for (uint c = 0; c < COLUMNS && tid + c * BLOCK < DV; c++)
-            p.blocks.d[at + tid + c * BLOCK] = block_values[g * COLUMNS + c];
+        for (uint c = 0; c < COLUMNS && tid + c * N_THREAD < DV; c++)
+            p.blocks.d[at + tid + c * N_THREAD] = block_values[g * COLUMNS + c];
         p.blocks.d[at + DV] = block[g].most;
         p.blocks.d[at + DV + 1] = block[g].sum;
     }
@@ -173,7 +228,7 @@ void add_blocks(uint t, uint head, uint n, uint i, uint end)
                 uint at = block_at(t, head + min(g, n - 1), min(i + a, end - 1));
                 s[a * HEADS + g] = Softmax(p.blocks.d[at + DV], p.blocks.d[at + DV + 1]);
                 for (uint c = 0; c < COLUMNS; c++)
-                    x[(a * HEADS + g) * COLUMNS + c] = p.blocks.d[at + min(tid + c * BLOCK, DV - 1)];
+                    x[(a * HEADS + g) * COLUMNS + c] = p.blocks.d[at + min(tid + c * N_THREAD, DV - 1)];
             }
         for (uint a = 0; a < AHEAD; a++) {
             if (i + a >= end)
@@ -197,8 +252,10 @@ void main()
     uint n_block = uint(last_block - first_block + 1);
     if (IS_SPLIT != 0 && gl_WorkGroupID.z >= n_block)
         return;
-    for (uint i = tid; i < HEADS * DK; i += BLOCK) /* of heads that are not there: the last one again */
-        queries[i] = p.q.d[(t * N_HEAD + head + min(i / DK, n - 1)) * DK + i % DK];
+    for (uint i = tid; i < HEADS * DK; i += N_THREAD) { /* of heads that are not there: the last one again */
+        uint at = i % DK;
+        queries[i / DK * ((DK + 3) / 4) + at / 4][at % 4] = p.q.d[(t * N_HEAD + head + min(i / DK, n - 1)) * DK + at];
+    }
     barrier();
     if (IS_SPLIT != 0) {
         visit_block(first_block + int(gl_WorkGroupID.z), first, pos, pages, head_kv);
@@ -220,6 +277,6 @@ void main()
         b = end;
     }
     for (uint g = 0; g < n; g++)
-        for (uint c = 0; c < COLUMNS && tid + c * BLOCK < DV; c++)
-            put_value(t, head + g, tid + c * BLOCK, whole[g], values[g * COLUMNS + c]);
+        for (uint c = 0; c < COLUMNS && tid + c * N_THREAD < DV; c++)
+            put_value(t, head + g, tid + c * N_THREAD, whole[g], values[g * COLUMNS + c]);
 }

@@ -4,6 +4,8 @@
  * i, a token's expert of some rank. With `out_` the last workgroup of a token's rows adds its experts in the order of
  * their ranks, then the shared one (COMBINE); with `total` that is added to `residual` (ADD). */
 #include "common.glsl"
+
+const uint N_PART = 1;
 #include "product.glsl"
 #include "done.glsl"
 
@@ -37,11 +39,13 @@ void count(int expert)
 void multiply_expert(int expert, int slot, uint row)
 {
     uint tid = gl_LocalInvocationID.x, pair = gl_WorkGroupID.y;
-    uvec2 at = address_at(p.addresses.d[slot], p.off, 1);
+    Words w = Words(
+        address_at(address_at(p.addresses.d[slot], p.off, 1), gl_WorkGroupID.x, 4 * group_dwords(p.k)));
+    begin_product(w, 0, p.k);
     x_at[0] = pair * p.k;
     if (ROUNDS_HERE)
-        stage_runs(p.x);
-    multiply(Words(address_at(at, gl_WorkGroupID.x, 4 * group_dwords(p.k))), 0, p.x, p.k);
+        stage_runs(p.x, x_at[0], 1.0, Floats(uvec2(0)), Floats(uvec2(0)), p.k);
+    multiply(w, 0, p.x, p.k);
     if (tid >= ROWS || row >= p.n_row)
         return;
     precise float y = products[tid];

@@ -2,6 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 /* HEADS with matrices: workgroup (g, t, head) computes rows 16 g of a head's matrix with rows TILE t of x. */
 #include "common.glsl"
+
+const uint N_PART = 1;
 #include "product.glsl"
 
 layout(push_constant) uniform Push {

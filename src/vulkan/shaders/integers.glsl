@@ -5,9 +5,35 @@
 const uint RUN = 32, RUN_FOURS = 3;
 const uint BLOCK_RUNS = TYPE == Q4_K || TYPE == Q5_K || TYPE == Q6_K ? 8 : 1; /* runs that share a scale */
 
-/* In how an integer product comes by its runs: it does not, it is a float product; from memory (quantize.comp); it
- * rounds the one row for itself; the same with a row that is staged. */
-const uint FLOATS = 0, IN_MEMORY = 1, ROUNDED = 2, ROUNDED_STAGED = 3; /* as enum vk_integers */
+/* How an integer product comes by its runs: it does not, it is a float product; from memory (quantize.comp); it rounds
+ * the one row for itself; it norms that first. */
+const uint FLOATS = 0, IN_MEMORY = 1, ROUNDED = 2, ROUNDED_NORMED = 3; /* as enum vk_integers */
+
+#ifdef DOT
+#extension GL_EXT_spirv_intrinsics : require
+/* OpSDot of SPV_KHR_integer_dot_product, of four bytes in each dword (format 0). */
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018], id = 4450)
+int dot_of_bytes(uint a, uint b, spirv_literal int format);
+#endif
+
+/* Both are of a block's largest activation. Smaller blocks than can be scaled become zeros. */
+float scale_of(float most)
+{
+    precise float scale = most / 127.0;
+    return most < 3.8e-37 ? 0.0 : scale;
+}
+
+float inverse_of(float most)
+{
+    precise float inverse = 127.0 / most;
+    return most < 3.8e-37 ? 0.0 : inverse;
+}
+
+float largest(vec4 x[4])
+{
+    vec4 most = max(max(abs(x[0]), abs(x[1])), max(abs(x[2]), abs(x[3])));
+    return max(max(most.x, most.y), max(most.z, most.w));
+}
 
 uint rounded_four(vec4 x, float inverse)
 {
@@ -16,39 +42,21 @@ uint rounded_four(vec4 x, float inverse)
     return q.x | q.y << 8 | q.z << 16 | q.w << 24;
 }
 
-int sum_of_bytes(uint x)
+/* Sixteen activations, half a run. */
+uvec4 rounded_sixteen(vec4 x[4], float inverse)
 {
-    ivec4 y = ivec4(x << 24, x << 16, x << 8, x) >> 24;
+    return uvec4(rounded_four(x[0], inverse), rounded_four(x[1], inverse), rounded_four(x[2], inverse),
+                 rounded_four(x[3], inverse));
+}
+
+int sum_of_bytes(uvec4 x)
+{
+#ifdef DOT
+    const uint ONES = 0x01010101u;
+    return dot_of_bytes(x.x, ONES, 0) + dot_of_bytes(x.y, ONES, 0) + dot_of_bytes(x.z, ONES, 0) +
+           dot_of_bytes(x.w, ONES, 0);
+#else
+    ivec4 y = (ivec4(x << 24) >> 24) + (ivec4(x << 16) >> 24) + (ivec4(x << 8) >> 24) + (ivec4(x) >> 24);
     return y.x + y.y + y.z + y.w;
-}
-
-struct Run {
-    uvec4 q[2];
-    uint scale; /* a float's bits */
-    int sum;
-};
-
-float largest(vec4 x[8])
-{
-    vec4 most = abs(x[0]);
-    [[unroll]] for (uint i = 1; i < 8; i++)
-        most = max(most, abs(x[i]));
-    return max(max(most.x, most.y), max(most.z, most.w));
-}
-
-/* Of a run whose block's largest activation is `most`. Smaller blocks than can be scaled become zeros. */
-Run rounded_run(vec4 x[8], float most)
-{
-    precise float inverse = 127.0 / most, scale = most / 127.0;
-    if (most < 3.8e-37)
-        inverse = scale = 0.0;
-    Run r;
-    r.sum = 0;
-    [[unroll]] for (uint i = 0; i < 8; i++) {
-        uint q = rounded_four(x[i], inverse);
-        r.q[i / 4][i % 4] = q;
-        r.sum += sum_of_bytes(q);
-    }
-    r.scale = floatBitsToUint(scale);
-    return r;
+#endif
 }

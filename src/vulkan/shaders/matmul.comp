@@ -4,35 +4,41 @@
  * TILE t of x. A matrix that is too large for one allocation comes in parts, each a matrix here. With STAGED x is one
  * row, which is normed first (RMS_NORM and MATMUL), or rounded. */
 #include "common.glsl"
-#include "product.glsl"
-#include "product_norm.glsl"
 #include "matmul.glsl"
 
 layout(constant_id = 6) const float EPS = 0;
 
-shared float gates[THEN == ACT_MUL ? TILE * ROWS : 1];
+const uint N_PART = THEN == ACT_MUL ? 2 : 1;
+#include "product.glsl"
+
+void stage_row()
+{
+    bool is_writer = gl_WorkGroupID.x == 0;
+    if (INTEGER == FLOATS && STAGED != 0)
+        stage_norm(p.x, p.norm_w, EPS, p.normed, p.k, is_writer);
+    if (!ROUNDS_HERE)
+        return;
+    float s = INTEGER == ROUNDED_NORMED ? norm_of_row(p.x, EPS, p.k) : 1.0;
+    stage_runs(p.x, 0, s, p.norm_w, is_writer ? p.normed : Floats(uvec2(0)), p.k);
+}
 
 void main()
 {
-    uint group = gl_WorkGroupID.x, t0 = gl_WorkGroupID.y * TILE;
-    if (STAGED != 0 && INTEGER != ROUNDED)
-        stage_norm(p.x, p.norm_w, EPS, p.normed, p.k, group == 0);
-    uint i = find_matrix(group, ROWS);
+    uint group = gl_WorkGroupID.x, t0 = gl_WorkGroupID.y * TILE, i = find_matrix(group, ROWS);
     for (uint t = 0; t < TILE; t++)
         x_at[t] = min(t0 + t, p.m - 1) * p.k;
-    if (ROUNDS_HERE)
-        stage_runs(p.x);
-    [[dont_unroll]] while (true) {
-        multiply(Words(address_at(uvec2(p.w[i]), group, 4 * group_dwords(p.k))), 0, p.x, p.k);
-        if (THEN != ACT_MUL || i == 1)
-            break;
-        for (uint e = gl_LocalInvocationID.x; e < TILE * ROWS; e += N_THREAD)
-            gates[e] = finished(products[e], 0, group * ROWS + e % ROWS);
-        i = 1;
-    }
+    Words w = THEN == ACT_MUL && my_part() == 1 ? p.w[1] : p.w[i];
+    w = Words(address_at(uvec2(w), group, 4 * group_dwords(p.k)));
+    begin_product(w, 0, p.k);
+    stage_row();
+    multiply(w, 0, p.x, p.k);
     for (uint e = gl_LocalInvocationID.x; e < TILE * ROWS; e += N_THREAD) {
         uint row = group * ROWS + e % ROWS, t = t0 + e / ROWS;
-        if (row < p.n_row[i] && t < p.m)
-            put(finished(products[e], i, row), THEN == ACT_MUL ? gates[e] : 0.0, i, row, t);
+        if (row >= p.n_row[i] || t >= p.m)
+            continue;
+        if (THEN == ACT_MUL)
+            put(finished(products[TILE * ROWS + e], 1, row), finished(products[e], 0, row), 1, row, t);
+        else
+            put(finished(products[e], i, row), 0.0, i, row, t);
     }
 }

@@ -1,9 +1,9 @@
-/* The scale of an RMS norm: a workgroup of 64 threads adds 64 chains of squares in a tree. */
-const uint NORM_THREADS = 64;
+/* The scale of an RMS norm: the first 128 threads of a workgroup add 128 chains of squares in a tree. */
+const uint NORM_THREADS = 128;
 shared float norm_sums[NORM_THREADS];
 
 /* The element of a row behind element i in a thread's chain, which begins with 4 tid: four that follow each other, then
- * four of those that are 4 * 64 farther. */
+ * four of those that are 4 * 128 farther. */
 uint norm_next(uint i)
 {
     return i % 4 < 3 ? i + 1 : i - 3 + 4 * NORM_THREADS;
@@ -13,7 +13,8 @@ uint norm_next(uint i)
 float norm_scale(float sum, uint n, float eps)
 {
     uint tid = gl_LocalInvocationID.x;
-    norm_sums[tid] = sum;
+    if (tid < NORM_THREADS)
+        norm_sums[tid] = sum;
     for (uint width = NORM_THREADS / 2; width > 0; width /= 2) {
         barrier();
         if (tid < width)

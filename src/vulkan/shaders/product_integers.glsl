@@ -5,44 +5,54 @@
  * whose halves are half a run each. */
 #include "unit_integers.glsl"
 
-const bool ROUNDS_HERE = INTEGER == ROUNDED || INTEGER == ROUNDED_STAGED;
-const uint N_RUN = ROUNDS_HERE ? STAGED / RUN : 1;
+const uint N_RUN = ROUNDS_HERE ? STAGED / RUN : 1, HALF = RUN / 2;
 
-/* The row's runs, and the largest activation of each block, as bits, which compare as numbers do. */
+/* The row's runs, and of each block the largest activation, as bits, which compare as numbers do. */
 shared FOUR runs[RUN_FOURS * N_RUN];
 shared uint block_most[N_RUN];
+shared int run_sum[N_RUN];
 
-/* Rounds row x_at[0] of x, or the one that is staged. */
-void stage_runs(Floats x)
+/* Rounds a row of k that begins at element `at` of x, or its norm: x * s * w, or without w where that is null. A thread
+ * takes half a run at a time. The normed row goes to out_, unless that is null. */
+void stage_runs(Floats x, uint at, float s, Floats w, Floats out_, uint k)
 {
     uint tid = gl_LocalInvocationID.x;
-    for (uint b = tid; b < N_RUN / BLOCK_RUNS && BLOCK_RUNS > 1; b += N_THREAD)
-        block_most[b] = 0;
+    bool has_w = !is_null(w);
+    w = has_w ? w : x; /* so that no load has a condition */
+    for (uint i = tid; i < N_RUN; i += N_THREAD) {
+        block_most[i] = 0;
+        run_sum[i] = 0;
+    }
     barrier();
-    uint run = tid;
-    do {
-        vec4 four[8];
-        float most = 0;
-        if (run < N_RUN) {
-            [[unroll]] for (uint i = 0; i < 8; i++)
-                four[i] = INTEGER == ROUNDED_STAGED
-                              ? staged_four(run * 8 + i)
-                              : uintBitsToFloat(four_at(uvec2(x), x_at[0] + run * RUN + 4 * i));
-            most = largest(four);
+    for (uint first = 0; first < 2 * N_RUN; first += N_THREAD) {
+        uint i = first + tid, e = min(i, 2 * N_RUN - 1) * HALF, block = i / (2 * BLOCK_RUNS);
+        bool is_there = i < 2 * N_RUN;
+        vec4 y[4];
+        [[unroll]] for (uint j = 0; j < 4; j++)
+            y[j] = uintBitsToFloat(four_at(uvec2(x), at + e + 4 * j));
+        if (INTEGER == ROUNDED_NORMED) {
+            vec4 ws[4];
+            [[unroll]] for (uint j = 0; j < 4; j++)
+                ws[j] = uintBitsToFloat(four_at(uvec2(w), e + 4 * j));
+            for (uint j = 0; j < 4; j++) {
+                y[j] = normed_four(y[j], s, has_w, ws[j]);
+                if (is_there && !is_null(out_))
+                    put_normed(out_, e + 4 * j, k, y[j]);
+            }
         }
-        if (BLOCK_RUNS > 1) {
-            if (run < N_RUN)
-                atomicMax(block_most[run / BLOCK_RUNS], floatBitsToUint(most));
-            barrier();
+        if (is_there)
+            atomicMax(block_most[block], floatBitsToUint(largest(y)));
+        barrier();
+        if (is_there) {
+            uvec4 q = rounded_sixteen(y, inverse_of(uintBitsToFloat(block_most[block])));
+            runs[i / 2 * RUN_FOURS + i % 2] = pack_four(q);
+            atomicAdd(run_sum[i / 2], sum_of_bytes(q));
         }
-        if (run < N_RUN) {
-            Run r = rounded_run(four, BLOCK_RUNS > 1 ? uintBitsToFloat(block_most[run / BLOCK_RUNS]) : most);
-            runs[run * RUN_FOURS] = pack_four(r.q[0]);
-            runs[run * RUN_FOURS + 1] = pack_four(r.q[1]);
-            runs[run * RUN_FOURS + 2] = pack_four(uvec4(r.scale, r.sum, 0, 0));
-        }
-        run += N_THREAD;
-    } while (run - tid < N_RUN);
+    }
+    barrier();
+    for (uint i = tid; i < N_RUN; i += N_THREAD)
+        runs[i * RUN_FOURS + 2] =
+            pack_four(uvec4(floatBitsToUint(scale_of(uintBitsToFloat(block_most[i / BLOCK_RUNS]))), run_sum[i], 0, 0));
     barrier();
 }
 
@@ -57,41 +67,59 @@ uvec2 run_two(Floats x, uint t, uint i)
     return ROUNDS_HERE ? unpack_four(runs[i]).xy : two_at(uvec2(x), 4 * (x_at[t] / RUN * RUN_FOURS + i));
 }
 
-/* What a thread adds up: a chain of its units. */
-void multiply_integers(Words w, uint group, Floats x, uint k, out vec4 sums[TILE])
+/* The unit that is loaded. */
+Unit unit;
+
+void load_integers(Words w, uint row0, uint u)
 {
-    uint tid = gl_LocalInvocationID.x;
-    precise vec4 acc[TILE];
+    find_integers(w, row0 + part_tid() % LANES * MINE, u);
+    load_unit(unit);
+}
+
+/* Adds the loaded unit to the chains. */
+void multiply_unit(Floats x, precise inout vec4 acc[TILE])
+{
+    begin_integers(unit);
+    ivec4 sum[TILE];
     [[unroll]] for (uint t = 0; t < TILE; t++)
-        acc[t] = vec4(0);
-    uint u = tid / LANES, n_unit = k / (RUN * INT_UNIT_RUNS);
-    if (u < n_unit) do {
-        begin_integers(w, group, tid % LANES * MINE, u);
-        ivec4 sum[TILE];
-        [[unroll]] for (uint t = 0; t < TILE; t++)
-            sum[t] = ivec4(0);
-        [[unroll]] for (uint r = 0; r < INT_ROUNDS; r++) {
-            uvec4 low[4], high[4];
-            [[unroll]] for (uint j = 0; j < 4; j++)
-                quads_of(r, j, low[j], high[j]);
-            [[unroll]] for (uint t = 0; t < TILE; t++) {
-                uvec4 a = run_four(x, t, low_run * RUN_FOURS + r),
-                      b = run_four(x, t, high_run * RUN_FOURS + (HAS_SUBSCALES ? r : 1));
-                ivec4 s[2] = ivec4[](ivec4(0), ivec4(0));
-                [[unroll]] for (uint j = 0; j < 4; j++) {
-                    s[0] = add_dots(low[j], a[j], s[0]);
-                    s[1] = add_dots(high[j], b[j], s[1]);
-                }
-                sum[t] += HAS_SUBSCALES ? sub_scale[0][r] * s[0] + sub_scale[1][r] * s[1] : s[0] + s[1];
-            }
-        }
+        sum[t] = ivec4(0);
+    [[unroll]] for (uint r = 0; r < INT_ROUNDS; r++) {
+        uvec4 low[4], high[4];
+        [[unroll]] for (uint j = 0; j < 4; j++)
+            unpack_quads(j, unit.quads[4 * r + j], unit.more[HAS_MORE ? 4 * r + j : 0], low[j], high[j]);
         [[unroll]] for (uint t = 0; t < TILE; t++) {
-            uvec2 head = run_two(x, t, low_run * RUN_FOURS + 2);
-            int high_sum = IS_LONG ? int(run_two(x, t, high_run * RUN_FOURS + 2).y) : 0;
-            acc[t] = add_unit(sum[t], uintBitsToFloat(head.x), int(head.y), high_sum, acc[t]);
+            uvec4 a = run_four(x, t, low_run * RUN_FOURS + r),
+                  b = run_four(x, t, high_run * RUN_FOURS + (HAS_SUBSCALES ? r : 1));
+            ivec4 s[2] = ivec4[](ivec4(0), ivec4(0));
+            [[unroll]] for (uint j = 0; j < 4; j++) {
+                s[0] = add_dots(low[j], a[j], s[0]);
+                s[1] = add_dots(high[j], b[j], s[1]);
+            }
+            sum[t] += HAS_SUBSCALES ? sub_scale[0][r] * s[0] + sub_scale[1][r] * s[1] : s[0] + s[1];
         }
-        u += SPLIT;
-    } while (u < n_unit);
+    }
+    for (uint t = 0; t < TILE; t++) { /* glslc's own copies of a loop are no longer precise */
+        uvec2 head = run_two(x, t, low_run * RUN_FOURS + 2);
+        int high_sum = IS_LONG ? int(run_two(x, t, high_run * RUN_FOURS + 2).y) : 0;
+        acc[t] = add_unit(sum[t], uintBitsToFloat(head.x), int(head.y), high_sum, acc[t]);
+    }
+}
+
+/* What a thread adds up: a chain of its units, of which the first is loaded. */
+void multiply_integers(Words w, uint row0, Floats x, uint k, out vec4 sums[TILE])
+{
+    precise vec4 acc[TILE];
+    for (uint t = 0; t < TILE; t++)
+        acc[t] = vec4(0);
+    uint u = part_tid() / LANES, n_unit = k / (RUN * INT_UNIT_RUNS);
+    if (u < n_unit)
+        while (true) {
+            multiply_unit(x, acc);
+            u += SPLIT;
+            if (u >= n_unit)
+                break;
+            load_integers(w, row0, u);
+        }
     [[unroll]] for (uint t = 0; t < TILE; t++)
         sums[t] = acc[t];
 }

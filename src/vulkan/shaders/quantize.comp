@@ -24,23 +24,29 @@ vec4 load_x(uint at)
     return vec4(p.x.d[at], p.x.d[at + 1], p.x.d[at + 2], p.x.d[at + 3]);
 }
 
-void put_run(uint at, Run r)
+void put_half(uint at, uvec4 q)
 {
-    [[unroll]] for (uint i = 0; i < 8; i++)
-        p.runs.d[at + i] = r.q[i / 4][i % 4];
-    p.runs.d[at + 8] = r.scale;
-    p.runs.d[at + 9] = uint(r.sum);
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        p.runs.d[at + i] = q[i];
+}
+
+void put_run(uint at, vec4 x[2][4], float most)
+{
+    uvec4 low = rounded_sixteen(x[0], inverse_of(most)), high = rounded_sixteen(x[1], inverse_of(most));
+    put_half(at, low);
+    put_half(at + 4, high);
+    p.runs.d[at + 8] = floatBitsToUint(scale_of(most));
+    p.runs.d[at + 9] = uint(sum_of_bytes(low) + sum_of_bytes(high));
 }
 
 void main()
 {
     uint tid = gl_LocalInvocationID.x, run = gl_WorkGroupID.x * N_THREAD + tid, n_run = p.k / RUN;
     for (uint t = gl_WorkGroupID.y; t < p.m; t += gl_NumWorkGroups.y) {
-        vec4 x[8];
-        float most = 0;
+        vec4 x[2][4];
         [[unroll]] for (uint i = 0; i < 8; i++)
-            x[i] = run < n_run ? load_x(t * p.k + run * RUN + 4 * i) : vec4(0);
-        most = largest(x);
+            x[i / 4][i % 4] = run < n_run ? load_x(t * p.k + run * RUN + 4 * i) : vec4(0);
+        float most = max(largest(x[0]), largest(x[1]));
         if (BLOCK_RUNS > 1) {
             barrier(); /* the row before is done */
             run_most[tid] = most;
@@ -49,6 +55,6 @@ void main()
                 most = max(most, run_most[i]);
         }
         if (run < n_run)
-            put_run((t * n_run + run) * RUN_FOURS * 4, rounded_run(x, most));
+            put_run((t * n_run + run) * RUN_FOURS * 4, x, most);
     }
 }

@@ -1,12 +1,14 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
-/* ROUTE: workgroup (g, t) computes logits 16 g of TILE tokens; the last one of a tile chooses the experts of its tokens,
+/* ROUTE: workgroup (g, t) computes logits 8 g of TILE tokens; the last one of a tile chooses the experts of its tokens,
  * by the rules of backend/route.c. With STAGED x is one row, which is normed first (RMS_NORM and ROUTE). Another matrix
  * of up to sixteen rows may be multiplied by the way. */
 #include "common.glsl"
-#include "product.glsl"
-#include "product_norm.glsl"
 #include "done.glsl"
+
+#define LANES 2 /* few rows a workgroup, as there are few of them */
+const uint N_PART = 1;
+#include "product.glsl"
 
 layout(constant_id = 6) const float EPS = 0;
 layout(constant_id = 7) const uint N = 1; /* experts */
@@ -162,35 +164,28 @@ void choose_best()
     barrier();
 }
 
-/* Turns the scores of the chosen into what they are weighed by. */
-void weigh()
+/* What the chosen one of rank r, whose score is in weight[], is weighed by. */
+float weighed(uint r)
 {
     float most = LOWEST, sum = 0;
-    for (uint r = 0; r < N_USED; r++)
-        most = max(most, weight[r]);
-    for (uint r = 0; r < N_USED; r++) {
-        if (SCORE == SOFTMAX_CHOSEN)
-            weight[r] = exp_of(weight[r] - most);
-        sum += weight[r];
-    }
     if (SCORE == SOFTMAX_CHOSEN) {
-        float all = sum;
-        sum = 0;
-        for (uint r = 0; r < N_USED; r++) {
-            weight[r] = weight[r] / all;
-            sum += weight[r];
-        }
+        for (uint i = 0; i < N_USED; i++)
+            most = max(most, weight[i]);
+        for (uint i = 0; i < N_USED; i++)
+            sum += exp_of(weight[i] - most);
+    }
+    float all = sum, w = 0;
+    sum = 0;
+    for (uint i = 0; i < N_USED; i++) {
+        float x = SCORE == SOFTMAX_CHOSEN ? exp_of(weight[i] - most) / all : weight[i];
+        sum += x;
+        w = i == r ? x : w;
     }
     sum = sum < SMALLEST_SUM ? SMALLEST_SUM : sum;
-    for (uint r = 0; r < N_USED; r++) {
-        float w = weight[r];
-        if (IS_NORMED != 0)
-            w = w / sum;
-        w = w * SCALE;
-        if (!is_null(p.expert_scale))
-            w = w * p.expert_scale.d[chosen[r]];
-        weight[r] = w;
-    }
+    if (IS_NORMED != 0)
+        w = w / sum;
+    w = w * SCALE;
+    return is_null(p.expert_scale) ? w : w * p.expert_scale.d[chosen[r]];
 }
 
 /* Chooses the experts of token t. */
@@ -216,12 +211,9 @@ void choose(uint t)
         for (uint i = tid; i < N; i += N_THREAD)
             p.scores.d[t * N + i] = is_out(choice[i]) ? 0.0 : score[i];
     choose_best();
-    if (tid == 0)
-        weigh();
-    barrier();
     for (uint r = tid; r < N_USED; r += N_THREAD) {
         p.ids.d[at + r] = chosen[r];
-        p.weights.d[at + r] = weight[r];
+        p.weights.d[at + r] = weighed(r);
     }
     if (!is_null(p.scores) && SCORE == SOFTMAX_CHOSEN) {
         softmax_all();
@@ -233,30 +225,29 @@ void choose(uint t)
 void main()
 {
     uint tid = gl_LocalInvocationID.x, t0 = gl_WorkGroupID.y * TILE, group = gl_WorkGroupID.x;
-    const uint n_group = (N + ROWS - 1) / ROWS;
+    const uint n_group = (N + PART_ROWS - 1) / PART_ROWS;
     if (STAGED != 0)
         stage_norm(p.x, p.norm_w, EPS, p.normed, p.k, group == 0);
     for (uint t = 0; t < TILE; t++)
         x_at[t] = min(t0 + t, p.m - 1) * p.k;
-    bool is_other = group == n_group;
-    uvec2 rows = is_other ? uvec2(p.other) : address_at(uvec2(p.router), group, 4 * group_dwords(p.k));
-    multiply(Words(rows), 0, p.x, p.k);
-    if (is_other) {
-        for (uint e = tid; e < TILE * ROWS; e += N_THREAD)
-            if (e % ROWS < p.n_other && t0 + e / ROWS < p.m)
-                p.other_y.d[(t0 + e / ROWS) * p.n_other + e % ROWS] = products[e];
-        return;
-    }
-    for (uint e = tid; e < TILE * ROWS; e += N_THREAD) {
-        uint row = group * ROWS + e % ROWS, t = t0 + e / ROWS;
-        if (row >= N || t >= p.m)
+    bool is_other = group >= n_group;
+    uint first = (is_other ? group - n_group : group) * PART_ROWS; /* row of the router, or of the other matrix */
+    uvec2 rows = address_at(uvec2(is_other ? p.other : p.router), first / ROWS, 4 * group_dwords(p.k));
+    multiply(Words(rows), first % ROWS, p.x, p.k);
+    for (uint e = tid; e < TILE * PART_ROWS; e += N_THREAD) {
+        uint row = first + e % PART_ROWS, t = t0 + e / PART_ROWS;
+        if (row >= (is_other ? p.n_other : N) || t >= p.m)
             continue;
         precise float y = products[e];
+        if (is_other) {
+            p.other_y.d[t * p.n_other + row] = y;
+            continue;
+        }
         if (!is_null(p.router_bias))
             y += p.router_bias.d[row];
         p.logits.d[t * N + row] = y;
     }
-    if (!last_done(p.done, gl_WorkGroupID.y, n_group))
+    if (is_other || !last_done(p.done, gl_WorkGroupID.y, n_group))
         return;
     for (uint t = t0; t < min(t0 + TILE, p.m); t++)
         choose(t);

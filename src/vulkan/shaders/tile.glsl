@@ -3,7 +3,7 @@
  * Part by part the weights are unpacked to shared memory once, and the activations come there, too. Thread (part, four) has
  * rows 4 four to 4 four + 3 with a quarter of the activations; where these are fewer than TILE, threads without any only
  * unpack. What an element adds up, and in which order, is what it is in product.glsl, to the bit: one after the other the
- * sixteen chains of units, whose sums are added as they are done. A chain without units is a sum of zero, there as here. */
+ * thirty-two chains of units, whose sums are added as they are done. A chain without units is a sum of zero, there as here. */
 #include "types.glsl"
 #include "integers.glsl"
 #include "unit_integers.glsl"
@@ -11,7 +11,7 @@
 layout(constant_id = 2) const uint TILE = 32; /* a multiple of 16 */
 layout(constant_id = 5) const uint INTEGER = 0; /* FLOATS or IN_MEMORY */
 
-const uint TILE_ROWS = 128, N_THREAD = 128, N_CHAIN = 16;
+const uint TILE_ROWS = 128, N_THREAD = 128, N_CHAIN = 32;
 const uint ROW_FOURS = TILE_ROWS / 4, PARTS = N_THREAD / ROW_FOURS;
 const uint X_FOURS = TILE / 4, MY_FOURS = X_FOURS / PARTS, MY_TILE = 4 * MY_FOURS;
 /* Of integers a part is a unit, of floats 32 weights of one, which is eight quads. Weights lie by quads (of floats by
@@ -58,10 +58,13 @@ void put_x(uint deep, uint f, uvec4 rows[4])
 void load_integers(Words w, Floats x, uint u)
 {
     uint tid = gl_LocalInvocationID.x, j = my_part();
-    begin_integers(w, 0, my_four() % (ROWS / MINE) * MINE, u);
+    Unit unit;
+    find_integers(w, my_four() % (ROWS / MINE) * MINE, u);
+    load_head(unit);
+    begin_integers(unit);
     [[unroll]] for (uint r = 0; r < INT_ROUNDS; r++) {
         uvec4 low, high;
-        quads_of(r, j, low, high);
+        unpack_quads(j, load_quads(r, j), HAS_MORE ? load_more(r, j) : uvec4(0), low, high);
         part_w[(8 * r + j) * ROW_FOURS + my_four()] = pack_four(low);
         part_w[(8 * r + 4 + j) * ROW_FOURS + my_four()] = pack_four(high);
     }
@@ -111,7 +114,7 @@ void multiply_unit(precise inout vec4 acc[MY_TILE])
 /* Quads of the chain from number `first` of the unit on. */
 void load_floats(Words w, Floats x, uint u, uint first)
 {
-    begin_unit(w, 0, my_four() % (ROWS / MINE) * MINE, u);
+    begin_unit(w, my_four() % (ROWS / MINE) * MINE, u);
     for (uint q = 2 * my_part(); q < 2 * my_part() + 2; q++) {
         uint step = (first + q) / STEP_QUADS;
         begin_step(step);

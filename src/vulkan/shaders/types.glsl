@@ -122,10 +122,19 @@ uvec4 vec(uint i) /* dword i of the rows' blocks */
     return four_at(uvec2(unit_words), unit_at + i * ROWS + unit_lane);
 }
 
-uvec4 tail(uint n_vec) /* the two bytes of the rows behind n_vec dwords */
+uvec2 tail_two(uint n_vec) /* the two bytes of the rows behind n_vec dwords */
 {
-    uvec2 y = two_at(uvec2(unit_words), unit_at + n_vec * ROWS + unit_lane / 2);
-    return uvec4(y.x & 0xffffu, y.x >> 16, y.y & 0xffffu, y.y >> 16);
+    return two_at(uvec2(unit_words), unit_at + n_vec * ROWS + unit_lane / 2);
+}
+
+uvec4 unpack_tail(uvec2 x)
+{
+    return uvec4(x.x & 0xffffu, x.x >> 16, x.y & 0xffffu, x.y >> 16);
+}
+
+uvec4 tail(uint n_vec)
+{
+    return unpack_tail(tail_two(n_vec));
 }
 
 uvec4 byte_of(uvec4 dword, uint i)
@@ -164,9 +173,9 @@ vec4 halves_to_floats(uvec4 h)
     return uintBitsToFloat(bits | (h & 0x8000u) << 16);
 }
 
-vec4 head_scale(uint group) /* of the trellis types: a float for each row, before its blocks */
+vec4 head_scale() /* of the trellis types: a float for each row, before its blocks */
 {
-    return uintBitsToFloat(four_at(uvec2(unit_words), group + unit_lane));
+    return uintBitsToFloat(four_at(uvec2(unit_words), unit_lane));
 }
 
 void set_scales(vec4 d0, vec4 d1)
@@ -223,13 +232,25 @@ vec4 mxfp4_scale(uvec4 e)
 
 #include "grids.glsl"
 
-/* Goes to unit u of rows `lane` to `lane` + 3 of the group that begins at dword `group`. */
-void begin_unit(Words w, uint group, uint lane, uint u)
+/* The byte of each row's exponent, behind four dwords of MXFP4. */
+uint exponents()
+{
+    return unit_words.d[unit_at + 4 * ROWS + unit_lane / 4];
+}
+
+/* Says which unit is at hand: number u of rows `lane` to `lane` + 3 of sixteen. */
+void find_unit(Words w, uint lane, uint u)
 {
     unit_words = w;
     unit_lane = lane;
     unit_sub = u % block_units();
-    unit_at = group + u / block_units() * block_dwords() + (IS_TRELLIS ? ROWS : 0);
+    unit_at = u / block_units() * block_dwords() + (IS_TRELLIS ? ROWS : 0);
+}
+
+/* Goes to that unit, for products on floats. */
+void begin_unit(Words w, uint lane, uint u)
+{
+    find_unit(w, lane, u);
     if (IS_FLOAT) {
         return;
     } else if (TYPE == Q4_0 || TYPE == IQ4_NL || TYPE == Q1_0 || TYPE == Q2_0) {
@@ -255,7 +276,7 @@ void begin_unit(Words w, uint group, uint lane, uint u)
         vec4 d = halves_to_floats(tail(TYPE == TQ1_0 ? 13 : 16));
         set_scales(d, d);
     } else if (TYPE == MXFP4) {
-        vec4 d = mxfp4_scale(uvec4(unit_words.d[unit_at + 4 * ROWS + lane / 4]) >> uvec4(0, 8, 16, 24) & 0xffu);
+        vec4 d = mxfp4_scale(uvec4(exponents()) >> uvec4(0, 8, 16, 24) & 0xffu);
         set_scales(d, d);
     } else if (TYPE == NVFP4) {
         uvec4 s = vec(0);
@@ -283,10 +304,10 @@ void begin_unit(Words w, uint group, uint lane, uint u)
         set_scales(scale, scale);
     } else if (TYPE == IQ2_KT || TYPE == IQ3_KT) {
         uvec4 s = byte_of(vec(0), unit_sub) >> unit_sub / 4 * 4 & 15u;
-        vec4 scale = head_scale(group) * (TYPE == IQ2_KT ? iq4_values(s) : vec4(s));
+        vec4 scale = head_scale() * (TYPE == IQ2_KT ? iq4_values(s) : vec4(s));
         set_scales(scale, scale);
     } else if (TYPE == IQ4_KT) {
-        vec4 scale = head_scale(group) * vec4(ivec4(vec(unit_sub) >> 1 & 127u) - 64);
+        vec4 scale = head_scale() * vec4(ivec4(vec(unit_sub) >> 1 & 127u) - 64);
         set_scales(scale, scale);
     }
 }

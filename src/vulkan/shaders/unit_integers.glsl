@@ -1,11 +1,4 @@
 /* Units of weights as bytes, for products on integers (docs/numerics.md). */
-#ifdef DOT
-#extension GL_EXT_spirv_intrinsics : require
-/* OpSDot of SPV_KHR_integer_dot_product, of four bytes in each dword (format 0). */
-spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018], id = 4450)
-int dot_of_bytes(uint a, uint b, spirv_literal int format);
-#endif
-
 const bool HAS_SUBSCALES = TYPE == Q4_K || TYPE == Q5_K || TYPE == Q6_K;
 const uint INT_UNIT_RUNS = HAS_SUBSCALES ? 2 : 1, INT_ROUNDS = INT_UNIT_RUNS;
 const int OFFSET = TYPE == Q4_0 ? 8 : TYPE == Q5_0 ? 16 : TYPE == MXFP4 ? int(FP4_OFFSET) : 0; /* what bytes are above their weights */
@@ -22,45 +15,100 @@ ivec4 add_dots(uvec4 w, uint q, ivec4 sum)
 #endif
 }
 
-/* What begin_unit is to float products: scales of the rows, and of quads of the low and the high half in each round. */
+/* Scales of the unit's rows, and of quads of the low and the high half in each round. */
 vec4 int_scale, int_least;
 ivec4 sub_scale[2][2], sub_least[2]; /* [half][round], [half] */
 uint low_run, high_run;              /* of the unit's halves */
 
-void begin_integers(Words w, uint group, uint lane, uint u)
+/* What is loaded of a unit before any of it is used: what begins its block, or its row's part of one, and the dwords of
+ * its quads, of which those with more bits come second (and Q8_0's high half). */
+const bool HAS_MORE = TYPE == Q5_K || TYPE == Q6_K || TYPE == Q8_0;
+const uint N_QUAD = 4 * INT_ROUNDS;
+struct Unit {
+    uvec4 head[4];
+    uvec2 tail;
+    uvec4 quads[N_QUAD], more[HAS_MORE ? N_QUAD : 1];
+};
+
+/* Goes to the unit, as find_unit does. */
+void find_integers(Words w, uint lane, uint u)
 {
+    find_unit(w, lane, TYPE == Q6_K ? u / 4 * 8 + u % 4 / 2 * 4 + u % 2 : u);
+    low_run = high_run = u;
     if (TYPE == Q6_K) { /* runs s and s + 2 of a half of the block share dwords */
-        uint half_of = u % 4 / 2, s = u % 2, run = 4 * half_of + s;
-        unit_words = w;
-        unit_lane = lane;
-        unit_at = group + u / 4 * block_dwords();
-        unit_sub = run;
-        low_run = u / 4 * 8 + run;
+        low_run = u / 4 * 8 + unit_sub;
         high_run = low_run + 2;
-        int_scale = halves_to_floats(tail(52));
-        [[unroll]] for (uint h = 0; h < 2; h++) {
-            ivec4 x = ivec4(vec(run / 2 + h));
-            [[unroll]] for (uint r = 0; r < 2; r++)
-                sub_scale[h][r] = bitfieldExtract(x, int(run % 2 * 16 + 8 * r), 8);
-        }
     } else if (IS_LONG) {
-        unit_words = w;
-        unit_lane = lane;
-        unit_sub = u % 4;
-        unit_at = group + u / 4 * block_dwords();
         low_run = 2 * u;
         high_run = 2 * u + 1;
-        uvec4 d = vec(0), x = vec(1), y = vec(2), z = vec(3);
-        int_scale = halves_to_floats(d & 0xffffu);
-        int_least = halves_to_floats(d >> 16);
-        [[unroll]] for (uint h = 0; h < 2; h++) {
-            sub_scale[h][0] = sub_scale[h][1] = ivec4(k4_scale(2 * unit_sub + h, x, z));
-            sub_least[h] = ivec4(k4_least(2 * unit_sub + h, y, z));
-        }
+    }
+}
+
+void load_head(inout Unit x)
+{
+    if (TYPE == Q6_K) {
+        x.tail = tail_two(52);
+        x.head[0] = vec(unit_sub / 2);
+        x.head[1] = vec(unit_sub / 2 + 1);
+    } else if (IS_LONG) {
+        [[unroll]] for (uint i = 0; i < 4; i++)
+            x.head[i] = vec(i);
+    } else if (TYPE == MXFP4) {
+        x.tail.x = exponents();
     } else {
-        begin_unit(w, group, lane, u);
-        int_scale = unit_scale[0];
-        low_run = high_run = u;
+        x.tail = tail_two(TYPE == Q8_0 ? 8 : TYPE == Q5_0 ? 5 : 4);
+        if (TYPE == Q5_0)
+            x.head[0] = vec(0);
+    }
+}
+
+/* The dwords of quads 4 r + j of the unit's halves. */
+uvec4 load_quads(uint r, uint j)
+{
+    if (TYPE == Q6_K)
+        return vec(4 + unit_sub / 4 * 24 + 3 * (4 * r + j) + unit_sub % 2);
+    if (IS_LONG)
+        return vec((TYPE == Q5_K ? 12 : 4) + unit_sub * 8 + 4 * r + j);
+    return vec(TYPE == Q5_0 ? 1 + j : j);
+}
+
+uvec4 load_more(uint r, uint j)
+{
+    if (TYPE == Q6_K)
+        return vec(4 + unit_sub / 4 * 24 + 3 * (4 * r + j) + 2);
+    return vec(TYPE == Q5_K ? 4 + 4 * r + j : 4 + j);
+}
+
+void load_unit(out Unit x)
+{
+    load_head(x);
+    [[unroll]] for (uint i = 0; i < N_QUAD; i++) {
+        x.quads[i] = load_quads(i / 4, i % 4);
+        if (HAS_MORE)
+            x.more[i] = load_more(i / 4, i % 4);
+    }
+}
+
+/* What begin_unit is to float products. */
+void begin_integers(Unit x)
+{
+    if (TYPE == Q6_K) {
+        int_scale = halves_to_floats(unpack_tail(x.tail));
+        [[unroll]] for (uint h = 0; h < 2; h++)
+            [[unroll]] for (uint r = 0; r < 2; r++)
+                sub_scale[h][r] = bitfieldExtract(ivec4(x.head[h]), int(unit_sub % 2 * 16 + 8 * r), 8);
+    } else if (IS_LONG) {
+        int_scale = halves_to_floats(x.head[0] & 0xffffu);
+        int_least = halves_to_floats(x.head[0] >> 16);
+        [[unroll]] for (uint h = 0; h < 2; h++) {
+            sub_scale[h][0] = sub_scale[h][1] = ivec4(k4_scale(2 * unit_sub + h, x.head[1], x.head[3]));
+            sub_least[h] = ivec4(k4_least(2 * unit_sub + h, x.head[2], x.head[3]));
+        }
+    } else if (TYPE == MXFP4) {
+        int_scale = mxfp4_scale(uvec4(x.tail.x) >> uvec4(0, 8, 16, 24) & 0xffu);
+    } else {
+        int_scale = halves_to_floats(unpack_tail(x.tail));
+        unit_bits = x.head[0];
     }
 }
 
@@ -76,34 +124,22 @@ uvec4 less_32(uvec4 x)
     return ((x | 0x80808080u) - 0x20202020u) ^ 0x80808080u;
 }
 
-/* Quads 4 r + j of the unit's halves. */
-void quads_of(uint r, uint j, out uvec4 low, out uvec4 high)
+/* Quads 4 r + j of the unit's halves, of their dwords. */
+void unpack_quads(uint j, uvec4 x, uvec4 more, out uvec4 low, out uvec4 high)
 {
-    uvec4 x, h;
-    switch (TYPE) {
-    case Q8_0:
-        low = vec(j);
-        high = vec(4 + j);
-        return;
-    case Q6_K:
-        x = vec(4 + unit_sub / 4 * 24 + 3 * (4 * r + j) + unit_sub % 2);
-        h = vec(4 + unit_sub / 4 * 24 + 3 * (4 * r + j) + 2) >> unit_sub % 2 * 2;
-        low = less_32((x & 0x0f0f0f0fu) | (h & 0x03030303u) << 4);
-        high = less_32((x >> 4 & 0x0f0f0f0fu) | (h & 0x30303030u));
-        return;
-    case Q4_K: x = vec(4 + unit_sub * 8 + 4 * r + j); break;
-    case Q5_K:
-        x = vec(12 + unit_sub * 8 + 4 * r + j);
-        h = vec(4 + 4 * r + j) >> 2 * unit_sub;
-        break;
-    case Q5_0: x = vec(1 + j); break;
-    default: x = vec(j); /* Q4_0, MXFP4 */
-    }
     low = x & 0x0f0f0f0fu;
     high = x >> 4 & 0x0f0f0f0fu;
-    if (TYPE == Q5_K) {
-        low |= (h & 0x01010101u) << 4;
-        high |= (h >> 1 & 0x01010101u) << 4;
+    if (TYPE == Q8_0) {
+        low = x;
+        high = more;
+    } else if (TYPE == Q6_K) {
+        more = more >> unit_sub % 2 * 2;
+        low = less_32(low | (more & 0x03030303u) << 4);
+        high = less_32(high | (more & 0x30303030u));
+    } else if (TYPE == Q5_K) {
+        more = more >> 2 * unit_sub;
+        low |= (more & 0x01010101u) << 4;
+        high |= (more >> 1 & 0x01010101u) << 4;
     } else if (TYPE == Q5_0) {
         low |= fifth_bits(unit_bits >> 4 * j);
         high |= fifth_bits(unit_bits >> 16 + 4 * j);
