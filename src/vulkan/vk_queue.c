@@ -1,8 +1,9 @@
 /* Commands: what is recorded, in which order it may run, when it is submitted; writes, copies and reads.
  *
- * A ring of command buffers is recorded one after the other. A submission ends when somebody waits for it, or when it
- * has become so long that a driver's watchdog could take it for a hang. Commands may overlap unless one touches what
- * an earlier one has written, or writes what it touches: only there stands a barrier. */
+ * A ring of command buffers is recorded one after the other. A submission ends when somebody waits for it, when it has
+ * become so long that a driver's watchdog could take it for a hang, or when a GPU might be waiting for it. Commands may
+ * overlap unless one touches what an earlier one has written, or writes what it touches: only there stands a barrier.
+ */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -181,6 +182,7 @@ static void record_call(struct vk *v, VkCommandBuffer c, const struct vk_recorde
 
 void vk_record_dispatch(struct vk *v, VkCommandBuffer c, const struct vk_recorded_dispatch *call)
 {
+    v->queue.n_dispatch++;
     if (v->queue.held) {
         v->queue.held[v->queue.n_held++] = *call;
         return;
@@ -227,11 +229,27 @@ static void wait_for(struct vk *v, uint64_t serial)
         atomic_store(&v->queue.ended, serial);
 }
 
+static void wait_for_all(struct vk *v)
+{
+    submit(v);
+    wait_for(v, v->queue.serial);
+    v->queue.n_early = 0;
+}
+
 void vk_drain(struct vk *v)
 {
     vk_flush(v);
-    submit(v);
-    wait_for(v, v->queue.serial);
+    wait_for_all(v);
+}
+
+/* Whether commands are submitted before others are recorded: they would be too long, or are enough for a GPU to begin
+ * with while the host records those behind them. Each part has twice the dispatches of the one before. */
+static bool is_full(const struct vk *v, uint64_t work)
+{
+    enum { FIRST_PART = 8, MAX_DOUBLING = 16 };
+    const struct vk_queue *q = &v->queue;
+    uint32_t n = q->n_early < MAX_DOUBLING ? q->n_early : MAX_DOUBLING;
+    return q->work + work > (uint64_t)v->limits.work || (!v->is_software && q->n_dispatch >= (uint32_t)FIRST_PART << n);
 }
 
 static void order_all(struct vk *v, VkCommandBuffer c)
@@ -247,8 +265,10 @@ static void order_all(struct vk *v, VkCommandBuffer c)
 VkCommandBuffer vk_record(struct vk *v, uint64_t work)
 {
     struct vk_queue *q = &v->queue;
-    if (q->is_recording && q->work + work > (uint64_t)v->limits.work)
+    if (q->is_recording && is_full(v, work)) {
         submit(v);
+        q->n_early++;
+    }
     if (v->is_lost)
         vk_fail(v, ERR_FAIL, "the device was lost");
     if (v->error.code != ERR_OK)
@@ -266,7 +286,7 @@ VkCommandBuffer vk_record(struct vk *v, uint64_t work)
         q->serial++;
         q->read_back.serial = 0;
         q->is_recording = true;
-        q->work = 0;
+        q->work = q->n_dispatch = 0;
         q->staging_used = 0;
         vk_timing_count(v, q->serial);
         vk_timing_begin(v, c);
@@ -545,7 +565,7 @@ err_code vk_wait(struct backend *b, uint64_t fence, struct err *e)
     vk_flush(v);
     if (fence == v->queue.serial) {
         read_again(v);
-        submit(v);
+        wait_for_all(v);
     }
     wait_for(v, fence);
     return backend_report(&v->error, e);

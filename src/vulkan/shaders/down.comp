@@ -36,15 +36,18 @@ void count(int expert)
         atomicAdd(p.counters.d[1], 1);
 }
 
+void stage_row()
+{
+    if (ROUNDS_HERE)
+        stage_runs(p.x, x_at[0], 1.0, Floats(uvec2(0)), Floats(uvec2(0)), p.k);
+}
+
 void multiply_expert(int expert, int slot, uint row)
 {
     uint tid = gl_LocalInvocationID.x, pair = gl_WorkGroupID.y;
     Words w = Words(
         address_at(address_at(p.addresses.d[slot], p.off, 1), gl_WorkGroupID.x, 4 * group_dwords(p.k)));
-    begin_product(w, 0, p.k);
     x_at[0] = pair * p.k;
-    if (ROUNDS_HERE)
-        stage_runs(p.x, x_at[0], 1.0, Floats(uvec2(0)), Floats(uvec2(0)), p.k);
     multiply(w, 0, p.x, p.k);
     if (tid >= ROWS || row >= p.n_row)
         return;

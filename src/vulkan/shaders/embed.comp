@@ -21,7 +21,7 @@ void main()
     uint row = uint(p.ids.d[t]), in_part = row % p.part_rows;
     Words w = Words(address_at(p.parts.d[row / p.part_rows], in_part / ROWS, 4 * group_dwords(p.k)));
     uint row_of = in_part % MINE, i = e % UNIT / 4;
-    begin_unit(w, 0, in_part % ROWS - row_of, e / UNIT);
+    begin_unit(w, in_part % ROWS - row_of, e / UNIT);
     begin_step(i % STEPS);
     mat4 y = weights(i % STEPS, i / STEPS);
     for (uint j = 0; j < 4 && e + j < p.k; j++)

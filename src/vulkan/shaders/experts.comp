@@ -8,6 +8,12 @@
 const uint N_PART = STEP == GATE_UP ? 2 : 1;
 #include "product.glsl"
 
+void stage_row()
+{
+    if (ROUNDS_HERE)
+        stage_runs(p.x, x_at[0], 1.0, Floats(uvec2(0)), Floats(uvec2(0)), p.k);
+}
+
 void main()
 {
     if (!find_pairs())
@@ -15,9 +21,6 @@ void main()
     for (uint t = 0; t < TILE; t++)
         x_at[t] = pair_at(t) / p.n_used * p.k;
     Words w = Words(address_at(uvec2(matrix(my_part())), gl_WorkGroupID.x, 4 * group_dwords(p.k)));
-    begin_product(w, 0, p.k);
-    if (ROUNDS_HERE)
-        stage_runs(p.x, x_at[0], 1.0, Floats(uvec2(0)), Floats(uvec2(0)), p.k);
     multiply(w, 0, p.x, p.k);
     for (uint e = gl_LocalInvocationID.x; e < TILE * ROWS; e += N_THREAD) {
         uint row = gl_WorkGroupID.x * ROWS + e % ROWS, t = e / ROWS;

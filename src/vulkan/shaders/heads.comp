@@ -14,6 +14,10 @@ layout(push_constant) uniform Push {
     uint n_head, m;
 } p;
 
+void stage_row()
+{
+}
+
 void main()
 {
     uint group = gl_WorkGroupID.x, t0 = gl_WorkGroupID.y * TILE, head = gl_WorkGroupID.z;

@@ -29,8 +29,6 @@ void main()
         x_at[t] = min(t0 + t, p.m - 1) * p.k;
     Words w = THEN == ACT_MUL && my_part() == 1 ? p.w[1] : p.w[i];
     w = Words(address_at(uvec2(w), group, 4 * group_dwords(p.k)));
-    begin_product(w, 0, p.k);
-    stage_row();
     multiply(w, 0, p.x, p.k);
     for (uint e = gl_LocalInvocationID.x; e < TILE * ROWS; e += N_THREAD) {
         uint row = group * ROWS + e % ROWS, t = t0 + e / ROWS;

@@ -75,6 +75,10 @@ vec2 sums_at(uint i)
 #endif
 }
 
+/* What a shader does with its row of activations before the product: it is rounded or normed where that is asked for. All
+ * threads call it once. */
+void stage_row();
+
 #include "product_norm.glsl"
 #include "product_integers.glsl"
 
@@ -145,24 +149,19 @@ void multiply_floats(Words w, uint row0, Floats x, uint k, out vec4 sums[TILE])
         sums[t] = acc[t];
 }
 
-/* Asks for the first weights of the product, so that they are under way while the workgroup norms or rounds its row. */
-void begin_product(Words w, uint row0, uint k)
-{
-    if (INTEGER != FLOATS)
-        load_integers(w, row0, min(part_tid() / LANES, k / (RUN * INT_UNIT_RUNS) - 1));
-}
-
 /* Leaves row i % PART_ROWS of the weights with row i / PART_ROWS of the activations in products[i], and those of a second
  * matrix behind the first one's. w: sixteen rows of the thread's matrix, of which PART_ROWS from number row0 on are
- * multiplied; begin_product has had the same. x: rounded rows where the product is one of integers that are in memory. All types' code is in here, before a
+ * multiplied. x: rounded rows where the product is one of integers that are in memory. All types' code is in here, before a
  * driver knows the type: a shader has it once, in one call. */
 void multiply(Words w, uint row0, Floats x, uint k)
 {
     vec4 sums[TILE];
-    if (INTEGER == FLOATS)
+    if (INTEGER == FLOATS) {
+        stage_row();
         multiply_floats(w, row0, x, k, sums);
-    else
+    } else {
         multiply_integers(w, row0, x, k, sums);
+    }
     [[unroll]] for (uint t0 = 0; t0 < TILE; t0 += ADD_TILE)
         add_sums(sums, t0);
     barrier();

@@ -67,17 +67,8 @@ uvec2 run_two(Floats x, uint t, uint i)
     return ROUNDS_HERE ? unpack_four(runs[i]).xy : two_at(uvec2(x), 4 * (x_at[t] / RUN * RUN_FOURS + i));
 }
 
-/* The unit that is loaded. */
-Unit unit;
-
-void load_integers(Words w, uint row0, uint u)
-{
-    find_integers(w, row0 + part_tid() % LANES * MINE, u);
-    load_unit(unit);
-}
-
-/* Adds the loaded unit to the chains. */
-void multiply_unit(Floats x, precise inout vec4 acc[TILE])
+/* Adds a unit to the chains. */
+void multiply_unit(Unit unit, Floats x, precise inout vec4 acc[TILE])
 {
     begin_integers(unit);
     ivec4 sum[TILE];
@@ -105,21 +96,24 @@ void multiply_unit(Floats x, precise inout vec4 acc[TILE])
     }
 }
 
-/* What a thread adds up: a chain of its units, of which the first is loaded. */
+/* What a thread adds up: a chain of its units. The first one is under way while the row is staged; threads that have none
+ * load the last one. */
 void multiply_integers(Words w, uint row0, Floats x, uint k, out vec4 sums[TILE])
 {
     precise vec4 acc[TILE];
     for (uint t = 0; t < TILE; t++)
         acc[t] = vec4(0);
-    uint u = part_tid() / LANES, n_unit = k / (RUN * INT_UNIT_RUNS);
-    if (u < n_unit)
-        while (true) {
-            multiply_unit(x, acc);
-            u += SPLIT;
-            if (u >= n_unit)
-                break;
-            load_integers(w, row0, u);
-        }
+    uint first = part_tid() / LANES, u = first, n_unit = k / (RUN * INT_UNIT_RUNS);
+    [[dont_unroll]] do {
+        Unit unit;
+        find_integers(w, row0 + part_tid() % LANES * MINE, min(u, n_unit - 1));
+        load_unit(unit);
+        if (u == first)
+            stage_row();
+        if (u < n_unit)
+            multiply_unit(unit, x, acc);
+        u += SPLIT;
+    } while (u < n_unit);
     [[unroll]] for (uint t = 0; t < TILE; t++)
         sums[t] = acc[t];
 }

@@ -222,12 +222,16 @@ void choose(uint t)
     }
 }
 
+void stage_row()
+{
+    if (STAGED != 0)
+        stage_norm(p.x, p.norm_w, EPS, p.normed, p.k, gl_WorkGroupID.x == 0);
+}
+
 void main()
 {
     uint tid = gl_LocalInvocationID.x, t0 = gl_WorkGroupID.y * TILE, group = gl_WorkGroupID.x;
     const uint n_group = (N + PART_ROWS - 1) / PART_ROWS;
-    if (STAGED != 0)
-        stage_norm(p.x, p.norm_w, EPS, p.normed, p.k, group == 0);
     for (uint t = 0; t < TILE; t++)
         x_at[t] = min(t0 + t, p.m - 1) * p.k;
     bool is_other = group >= n_group;
