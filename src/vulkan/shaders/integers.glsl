@@ -1,7 +1,7 @@
 /* Activations rounded to eight bits, as the CPU device rounds them (docs/numerics.md), and weights as bytes.
  *
- * A run of 32 activations is three times four dwords: eight of quants, four in each, then the scale of the run's block,
- * the sum of its quants and two that nobody reads. Runs of a row follow each other, and rows follow each other. */
+ * A run of 32 activations is three times four dwords: eight of quants, four in each, then the scale of the run's block
+ * and the sum of its quants, both as floats, and two that nobody reads. Runs of a row follow each other, and rows follow each other. */
 const uint RUN = 32, RUN_FOURS = 3;
 const uint BLOCK_RUNS = TYPE == Q4_K || TYPE == Q5_K || TYPE == Q6_K ? 8 : 1; /* runs that share a scale */
 

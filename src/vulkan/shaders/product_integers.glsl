@@ -50,9 +50,10 @@ void stage_runs(Floats x, uint at, float s, Floats w, Floats out_, uint k)
         }
     }
     barrier();
-    for (uint i = tid; i < N_RUN; i += N_THREAD)
-        runs[i * RUN_FOURS + 2] =
-            pack_four(uvec4(floatBitsToUint(scale_of(uintBitsToFloat(block_most[i / BLOCK_RUNS]))), run_sum[i], 0, 0));
+    for (uint i = tid; i < N_RUN; i += N_THREAD) {
+        vec2 head = vec2(scale_of(uintBitsToFloat(block_most[i / BLOCK_RUNS])), float(run_sum[i]));
+        runs[i * RUN_FOURS + 2] = pack_four(uvec4(floatBitsToUint(head), 0, 0));
+    }
     barrier();
 }
 
@@ -71,9 +72,9 @@ uvec2 run_two(Floats x, uint t, uint i)
 void multiply_unit(Unit unit, Floats x, precise inout vec4 acc[TILE])
 {
     begin_integers(unit);
-    ivec4 sum[TILE];
+    UnitSum sum[TILE];
     [[unroll]] for (uint t = 0; t < TILE; t++)
-        sum[t] = ivec4(0);
+        sum[t] = no_sum();
     [[unroll]] for (uint r = 0; r < INT_ROUNDS; r++) {
         uvec4 low[4], high[4];
         [[unroll]] for (uint j = 0; j < 4; j++)
@@ -81,18 +82,19 @@ void multiply_unit(Unit unit, Floats x, precise inout vec4 acc[TILE])
         [[unroll]] for (uint t = 0; t < TILE; t++) {
             uvec4 a = run_four(x, t, low_run * RUN_FOURS + r),
                   b = run_four(x, t, high_run * RUN_FOURS + (HAS_SUBSCALES ? r : 1));
-            ivec4 s[2] = ivec4[](ivec4(0), ivec4(0));
+            ivec4 s[2] = ivec4[](NO_BITS, NO_BITS);
             [[unroll]] for (uint j = 0; j < 4; j++) {
                 s[0] = add_dots(low[j], a[j], s[0]);
                 s[1] = add_dots(high[j], b[j], s[1]);
             }
-            sum[t] += HAS_SUBSCALES ? sub_scale[0][r] * s[0] + sub_scale[1][r] * s[1] : s[0] + s[1];
+            add_scaled(sum[t], 0, r, s[0]);
+            add_scaled(sum[t], 1, r, s[1]);
         }
     }
     for (uint t = 0; t < TILE; t++) { /* glslc's own copies of a loop are no longer precise */
-        uvec2 head = run_two(x, t, low_run * RUN_FOURS + 2);
-        int high_sum = IS_LONG ? int(run_two(x, t, high_run * RUN_FOURS + 2).y) : 0;
-        acc[t] = add_unit(sum[t], uintBitsToFloat(head.x), int(head.y), high_sum, acc[t]);
+        vec2 head = uintBitsToFloat(run_two(x, t, low_run * RUN_FOURS + 2));
+        float high_sum = IS_LONG ? uintBitsToFloat(run_two(x, t, high_run * RUN_FOURS + 2).y) : 0.0;
+        acc[t] = add_unit(sum[t], head.x, head.y, high_sum, acc[t]);
     }
 }
 

@@ -36,7 +36,7 @@ void put_run(uint at, vec4 x[2][4], float most)
     put_half(at, low);
     put_half(at + 4, high);
     p.runs.d[at + 8] = floatBitsToUint(scale_of(most));
-    p.runs.d[at + 9] = uint(sum_of_bytes(low) + sum_of_bytes(high));
+    p.runs.d[at + 9] = floatBitsToUint(float(sum_of_bytes(low) + sum_of_bytes(high)));
 }
 
 void main()

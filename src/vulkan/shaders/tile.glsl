@@ -54,7 +54,8 @@ void put_x(uint deep, uint f, uvec4 rows[4])
 
 /* ---- integers ---------------------------------------------------------------------------------------------------- */
 
-/* A unit's bytes: quad j of round r's low half is number 8 r + j, of its high half 8 r + 4 + j. */
+/* A unit's bytes: quads 4 r + j of its low half, then those of its high half. */
+const uint HALF_QUADS = 4 * INT_ROUNDS;
 void load_integers(Words w, Floats x, uint u)
 {
     uint tid = gl_LocalInvocationID.x, j = my_part();
@@ -65,8 +66,8 @@ void load_integers(Words w, Floats x, uint u)
     [[unroll]] for (uint r = 0; r < INT_ROUNDS; r++) {
         uvec4 low, high;
         unpack_quads(j, load_quads(r, j), HAS_MORE ? load_more(r, j) : uvec4(0), low, high);
-        part_w[(8 * r + j) * ROW_FOURS + my_four()] = pack_four(low);
-        part_w[(8 * r + 4 + j) * ROW_FOURS + my_four()] = pack_four(high);
+        part_w[(4 * r + j) * ROW_FOURS + my_four()] = pack_four(low);
+        part_w[(HALF_QUADS + 4 * r + j) * ROW_FOURS + my_four()] = pack_four(high);
     }
     for (uint i = tid; i < RUN_FOURS * INT_UNIT_RUNS * X_FOURS; i += N_THREAD) {
         uint f = i % X_FOURS, four = i / X_FOURS, run = four < RUN_FOURS ? low_run : high_run;
@@ -77,33 +78,37 @@ void load_integers(Words w, Floats x, uint u)
     }
 }
 
-/* Adds the unit to the chains. */
+/* Adds the unit to the chains. Rounds that share a scale, as those of Q4_K's halves do, are added up before that. */
 void multiply_unit(precise inout vec4 acc[MY_TILE])
 {
-    ivec4 sum[MY_TILE];
+    const uint N_GROUP = TYPE == Q6_K ? 2 : 1; /* of a half's quads */
+    const uint X_HALF = HAS_SUBSCALES ? 4 * RUN_FOURS : 4;
+    UnitSum sum[MY_TILE];
     [[unroll]] for (uint t = 0; t < MY_TILE; t++)
-        sum[t] = ivec4(0);
-    [[unroll]] for (uint r = 0; r < INT_ROUNDS; r++)
-        [[unroll]] for (uint h = 0; h < 2; h++) {
-            uint from = HAS_SUBSCALES ? 4 * RUN_FOURS * h + 4 * r : 4 * h;
+        sum[t] = no_sum();
+    [[unroll]] for (uint h = 0; h < 2; h++)
+        [[unroll]] for (uint g = 0; g < 2; g++) {
+            if (g >= N_GROUP)
+                continue;
             ivec4 s[MY_TILE];
             [[unroll]] for (uint t = 0; t < MY_TILE; t++)
-                s[t] = ivec4(0);
-            for (uint j = 0; j < 4; j++) {
-                uvec4 four = w_at(8 * r + 4 * h + j);
+                s[t] = NO_BITS;
+            for (uint j = 0; j < HALF_QUADS / N_GROUP; j++) {
+                uint q = HALF_QUADS / N_GROUP * g + j;
+                uvec4 four = w_at(HALF_QUADS * h + q);
                 [[unroll]] for (uint f = 0; f < MY_FOURS; f++) {
-                    uvec4 xs = x_four(from + j, f);
+                    uvec4 xs = x_four(X_HALF * h + q, f);
                     [[unroll]] for (uint c = 0; c < 4; c++)
                         s[4 * f + c] = add_dots(four, xs[c], s[4 * f + c]);
                 }
             }
             [[unroll]] for (uint t = 0; t < MY_TILE; t++)
-                sum[t] += HAS_SUBSCALES ? sub_scale[h][r] * s[t] : s[t];
+                add_scaled(sum[t], h, g, s[t]);
         }
     const uint HEAD = 8, OTHER = IS_LONG ? 4 * RUN_FOURS : 0; /* of the low run; from there to the high one */
     [[unroll]] for (uint f = 0; f < MY_FOURS; f++) {
-        vec4 scale = uintBitsToFloat(x_four(HEAD, f));
-        ivec4 low_sum = ivec4(x_four(HEAD + 1, f)), high_sum = ivec4(x_four(OTHER + HEAD + 1, f));
+        vec4 scale = uintBitsToFloat(x_four(HEAD, f)), low_sum = uintBitsToFloat(x_four(HEAD + 1, f)),
+             high_sum = uintBitsToFloat(x_four(OTHER + HEAD + 1, f));
         for (uint c = 0; c < 4; c++) /* glslc's own copies of a loop are no longer precise */
             acc[4 * f + c] = add_unit(sum[4 * f + c], scale[c], low_sum[c], high_sum[c], acc[4 * f + c]);
     }

@@ -1,7 +1,22 @@
 /* Units of weights as bytes, for products on integers (docs/numerics.md). */
 const bool HAS_SUBSCALES = TYPE == Q4_K || TYPE == Q5_K || TYPE == Q6_K;
 const uint INT_UNIT_RUNS = HAS_SUBSCALES ? 2 : 1, INT_ROUNDS = INT_UNIT_RUNS;
-const int OFFSET = TYPE == Q4_0 ? 8 : TYPE == Q5_0 ? 16 : TYPE == MXFP4 ? int(FP4_OFFSET) : 0; /* what bytes are above their weights */
+const uint OFFSET = TYPE == Q4_0 ? 8 : TYPE == Q5_0 ? 16 : TYPE == MXFP4 ? FP4_OFFSET : 0; /* what bytes are above their weights */
+
+/* Integers of less than 2^22 become floats without a conversion, which takes GPUs four times an addition: they are added
+ * to the bits of 1.5 * 2^23. Sums begin with those (of Q6_K, whose sums are too large, with zero). */
+const int FLOAT_BITS = 0x4b400000;
+const ivec4 NO_BITS = ivec4(TYPE == Q6_K ? 0 : FLOAT_BITS);
+
+vec4 float_of(ivec4 above_bits)
+{
+    return intBitsToFloat(above_bits) - 12582912.0;
+}
+
+vec4 small_float(uvec4 x)
+{
+    return float_of(ivec4(x) + FLOAT_BITS);
+}
 
 /* Four bytes of each row with four activations, added to sum. */
 ivec4 add_dots(uvec4 w, uint q, ivec4 sum)
@@ -17,7 +32,8 @@ ivec4 add_dots(uvec4 w, uint q, ivec4 sum)
 
 /* Scales of the unit's rows, and of quads of the low and the high half in each round. */
 vec4 int_scale, int_least;
-ivec4 sub_scale[2][2], sub_least[2]; /* [half][round], [half] */
+ivec4 sub_scale[2][2];              /* [half][round], of Q6_K */
+vec4 half_scale[2], half_least[2]; /* of Q4_K and Q5_K */
 uint low_run, high_run;              /* of the unit's halves */
 
 /* What is loaded of a unit before any of it is used: what begins its block, or its row's part of one, and the dwords of
@@ -101,8 +117,8 @@ void begin_integers(Unit x)
         int_scale = halves_to_floats(x.head[0] & 0xffffu);
         int_least = halves_to_floats(x.head[0] >> 16);
         [[unroll]] for (uint h = 0; h < 2; h++) {
-            sub_scale[h][0] = sub_scale[h][1] = ivec4(k4_scale(2 * unit_sub + h, x.head[1], x.head[3]));
-            sub_least[h] = ivec4(k4_least(2 * unit_sub + h, x.head[2], x.head[3]));
+            half_scale[h] = small_float(k4_scale(2 * unit_sub + h, x.head[1], x.head[3]));
+            half_least[h] = small_float(k4_least(2 * unit_sub + h, x.head[2], x.head[3]));
         }
     } else if (TYPE == MXFP4) {
         int_scale = mxfp4_scale(uvec4(x.tail.x) >> uvec4(0, 8, 16, 24) & 0xffu);
@@ -149,13 +165,34 @@ void unpack_quads(uint j, uvec4 x, uvec4 more, out uvec4 low, out uvec4 high)
     }
 }
 
-/* A unit's share of four rows' sums. sum: of its bytes, scaled; the rest are its low run's scale and sum, and its high
- * run's sum. */
-vec4 add_unit(ivec4 sum, float scale, int low_sum, int high_sum, vec4 acc)
+/* What products of a unit add up to: numbers below 2^24, which are exact as floats, or those of Q6_K. */
+struct UnitSum {
+    vec4 floats;
+    ivec4 integers;
+};
+
+UnitSum no_sum()
 {
-    precise vec4 term = int_scale * vec4(sum - OFFSET * low_sum);
+    return UnitSum(vec4(0), ivec4(0));
+}
+
+/* Adds what products of a half in a round add up to, which began with NO_BITS. */
+void add_scaled(inout UnitSum sum, uint half_of, uint r, ivec4 s)
+{
+    if (TYPE == Q6_K)
+        sum.integers += sub_scale[half_of][r] * s;
+    else if (IS_LONG)
+        sum.floats = fma(half_scale[half_of], float_of(s), sum.floats);
+    else
+        sum.floats += float_of(s);
+}
+
+/* Adds a unit's share to four rows' sums. The rest are its low run's scale and sum, and its high run's sum. */
+vec4 add_unit(UnitSum sum, float scale, float low_sum, float high_sum, vec4 acc)
+{
+    precise vec4 term = int_scale * (TYPE == Q6_K ? vec4(sum.integers) : fma(vec4(-float(OFFSET)), vec4(low_sum), sum.floats));
     if (IS_LONG)
-        term = fma(-int_least, vec4(sub_least[0] * low_sum + sub_least[1] * high_sum), term);
+        term = fma(-int_least, fma(half_least[1], vec4(high_sum), half_least[0] * low_sum), term);
     precise vec4 y = fma(term, vec4(scale), acc);
     return y;
 }
