@@ -168,6 +168,7 @@ struct vk_queue {
     bool is_recording;           /* else all commands have been submitted */
     uint64_t work;               /* of the commands being recorded, in bytes and multiply-adds */
     uint32_t n_dispatch;         /* of the commands being recorded */
+    bool begins_early;           /* the device begins while the host still records */
     uint32_t n_early;            /* submissions since the host last waited for the end */
     struct vk_piece staging;     /* VK_STAGING_BYTES for each of the commands, and as many for what is read back */
     size_t staging_used;         /* of the commands being recorded */

@@ -51,6 +51,7 @@ static int close_device(void **state)
     unsetenv("MOEBIUS_VULKAN_WORK");
     unsetenv("MOEBIUS_VULKAN_TILES");
     unsetenv("MOEBIUS_VULKAN_UPLOADS");
+    unsetenv("MOEBIUS_VULKAN_SUBMIT");
     backend_close(&f->device);
     pool_close(&f->pool);
     free(f);
@@ -126,6 +127,35 @@ static void what_is_missing_is_said(void **state)
     unsetenv("MOEBIUS_VULKAN_WITHOUT");
     assert_int_equal(vulkan_open(&b, 63, f->pool, &e), ERR_UNSUPPORTED);
     assert_non_null(strstr(e.text, "there is no Vulkan device 63"));
+}
+
+/* Commands are submitted after 8 dispatches, then after 16, so that a GPU begins before all are recorded. */
+static void a_gpu_begins_while_the_host_records(void **state)
+{
+    enum { N = 100, N_ADD = 30 };
+    struct fixture *f = *state;
+    struct err e;
+    float x[N], y[N];
+    for (int i = 0; i < N; i++)
+        x[i] = (float)i;
+    open_with(f, "MOEBIUS_VULKAN_SUBMIT", "early");
+    struct tensor a = floats(f, N, 1, x), b = floats(f, N, 1, x), c = floats(f, N, 1, NULL);
+    for (int round = 0; round < 2; round++) { /* the second begins anew */
+        assert_int_equal(backend_wait(f->device, backend_fence(f->device), &e), ERR_OK);
+        uint64_t before = vulkan_get_counters(f->device).n_submit;
+        for (int i = 0; i < N_ADD / 2; i++) {
+            add(f, a, b, c);
+            add(f, a, c, b);
+        }
+        assert_int_equal(backend_wait(f->device, backend_fence(f->device), &e), ERR_OK);
+        assert_int_equal(vulkan_get_counters(f->device).n_submit, before + 3);
+    }
+    assert_int_equal(backend_read(f->device, &b, y, &e), ERR_OK);
+    for (int i = 0; i < N; i++)
+        assert_true(y[i] == (float)(2 * N_ADD + 1) * x[i]);
+    struct tensor *all[] = {&a, &b, &c};
+    for (int i = 0; i < 3; i++)
+        backend_buffer_close(f->device, &all[i]->buffer);
 }
 
 /* A barrier stands only where an operation depends on another. */
@@ -1042,6 +1072,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_list_says_what_is_usable),
         TEST(what_is_missing_is_said),
+        TEST(a_gpu_begins_while_the_host_records),
         TEST(independent_operations_have_no_barrier_between_them),
         TEST(operations_that_go_together_are_one_dispatch),
         TEST(products_of_a_norm_compute_it_with_its_bits),

@@ -21,7 +21,7 @@ layout(constant_id = 13) const uint STAGED = 0;
 
 const uint N_THREAD = 128;
 const uint STRIDE = BLOCK + 1; /* of a head's scores, so that heads' are in different banks */
-const uint AHEAD = HEADS * COLUMNS > 8 ? 1 : 8 / (HEADS * COLUMNS); /* blocks that are loaded at a time */
+const uint AHEAD = HEADS * COLUMNS > 16 ? 1 : 16 / (HEADS * COLUMNS); /* blocks that are loaded at a time */
 
 /* Of rows in shared memory, in four dwords; an odd stride puts rows into different banks. */
 const uint ROW_BYTES = CACHE == CACHE_F32 ? 4 : 2;

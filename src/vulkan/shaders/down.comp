@@ -23,16 +23,24 @@ layout(push_constant) uniform Push {
     uint k, n_row, n_used;
 } p;
 
+shared bool is_repeated;
+
 /* Counts the pair, and its expert if no pair before names it. */
 void count(int expert)
 {
-    if (gl_WorkGroupID.x != 0 || gl_LocalInvocationID.x != 0)
+    uint tid = gl_LocalInvocationID.x;
+    if (gl_WorkGroupID.x != 0)
         return;
-    bool is_first = true;
-    for (uint i = 0; i < gl_WorkGroupID.y; i++)
-        is_first = is_first && p.ids.d[i] != expert;
+    is_repeated = false;
+    barrier();
+    for (uint i = tid; i < gl_WorkGroupID.y; i += N_THREAD)
+        if (p.ids.d[i] == expert)
+            is_repeated = true;
+    barrier();
+    if (tid != 0)
+        return;
     atomicAdd(p.counters.d[0], 1);
-    if (is_first)
+    if (!is_repeated)
         atomicAdd(p.counters.d[1], 1);
 }
 

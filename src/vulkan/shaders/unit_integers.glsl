@@ -4,13 +4,14 @@ const uint INT_UNIT_RUNS = HAS_SUBSCALES ? 2 : 1, INT_ROUNDS = INT_UNIT_RUNS;
 const uint OFFSET = TYPE == Q4_0 ? 8 : TYPE == Q5_0 ? 16 : TYPE == MXFP4 ? FP4_OFFSET : 0; /* what bytes are above their weights */
 
 /* Integers of less than 2^22 become floats without a conversion, which takes GPUs four times an addition: they are added
- * to the bits of 1.5 * 2^23. Sums begin with those (of Q6_K, whose sums are too large, with zero). */
+ * to the bits of 1.5 * 2^23. Sums of Q4_K and Q5_K begin with those. */
 const int FLOAT_BITS = 0x4b400000;
-const ivec4 NO_BITS = ivec4(TYPE == Q6_K ? 0 : FLOAT_BITS);
+const ivec4 NO_BITS = ivec4(IS_LONG ? FLOAT_BITS : 0);
 
 vec4 float_of(ivec4 above_bits)
 {
-    return intBitsToFloat(above_bits) - 12582912.0;
+    precise vec4 y = intBitsToFloat(above_bits) - 12582912.0;
+    return y;
 }
 
 vec4 small_float(uvec4 x)
@@ -165,7 +166,7 @@ void unpack_quads(uint j, uvec4 x, uvec4 more, out uvec4 low, out uvec4 high)
     }
 }
 
-/* What products of a unit add up to: numbers below 2^24, which are exact as floats, or those of Q6_K. */
+/* What products of a unit add up to: of Q4_K and Q5_K numbers below 2^24, which are exact as floats, else integers. */
 struct UnitSum {
     vec4 floats;
     ivec4 integers;
@@ -179,18 +180,26 @@ UnitSum no_sum()
 /* Adds what products of a half in a round add up to, which began with NO_BITS. */
 void add_scaled(inout UnitSum sum, uint half_of, uint r, ivec4 s)
 {
-    if (TYPE == Q6_K)
-        sum.integers += sub_scale[half_of][r] * s;
-    else if (IS_LONG)
+    if (IS_LONG)
         sum.floats = fma(half_scale[half_of], float_of(s), sum.floats);
     else
-        sum.floats += float_of(s);
+        sum.integers += TYPE == Q6_K ? sub_scale[half_of][r] * s : s;
+}
+
+/* The sum of products with the weights themselves, whose bytes are OFFSET above them. low_sum: of the activations. */
+vec4 whole_sum(UnitSum sum, float low_sum)
+{
+    if (IS_LONG)
+        return sum.floats;
+    if (TYPE == Q6_K)
+        return vec4(sum.integers);
+    return fma(vec4(-float(OFFSET)), vec4(low_sum), float_of(sum.integers + FLOAT_BITS));
 }
 
 /* Adds a unit's share to four rows' sums. The rest are its low run's scale and sum, and its high run's sum. */
 vec4 add_unit(UnitSum sum, float scale, float low_sum, float high_sum, vec4 acc)
 {
-    precise vec4 term = int_scale * (TYPE == Q6_K ? vec4(sum.integers) : fma(vec4(-float(OFFSET)), vec4(low_sum), sum.floats));
+    precise vec4 term = int_scale * whole_sum(sum, low_sum);
     if (IS_LONG)
         term = fma(-int_least, fma(half_least[1], vec4(high_sum), half_least[0] * low_sum), term);
     precise vec4 y = fma(term, vec4(scale), acc);
