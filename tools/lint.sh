@@ -76,10 +76,10 @@ check_build() { # COMPILER FOLDER [MESON-OPTION...]
     ninja -C "$folder"
 }
 
-# The analyzer's default of 225,000 nodes a function takes four times as long, nearly all of it in a few functions that
-# exhaust that, too.
+# The analyzer's default of 225,000 nodes a function takes ten times as long, nearly all of it in a few functions that exhaust
+# that, too.
 check_tidy() {
-    local files analyzer=(-Xclang -analyzer-config -Xclang max-nodes=40000)
+    local files analyzer=(-Xclang -analyzer-config -Xclang max-nodes=15000)
     files=$(list_files 'src/*.c' | grep -v '^src/kernels/\(x86\|arm\)/')
     # shellcheck disable=SC2086 # a list of files
     printf '%s\0' $files | xargs -0 -n 4 -P "$(nproc)" clang-tidy --quiet -p build-lint-clang \

@@ -9,7 +9,8 @@ their own and leave none. DIR keeps the probe, receipts, prepared stores and wha
 measured again, so that forecasts alone can be made anew. --slow DEVICE (MAJOR:MINOR of the models' drive) adds runs
 whose reads are throttled, as root, through version 1 of control groups. Prints a CSV, then a summary. Nothing else
 should run meanwhile; a run beside which the units were slower than the probe's by a tenth, as on a shared host, is made
-again, four times at most, and leaves no receipt. Needs Python's standard library only.
+again, four times at most, and leaves no receipt. So is a run of --check beside which memory was faster or slower by a fifth
+than beside the runs of --learn, of which the forecast is. Needs Python's standard library only.
 """
 import argparse
 import json
@@ -105,6 +106,18 @@ class Bench:
             machine = json.load(f)
         return machine["thread_int8_per_s" if threads == 1 else "int8_per_s"]
 
+    def memory_per_s(self, threads):
+        """What so many threads read from memory in a second, in the median of the receipts."""
+        with open(os.path.join(self.dir, "moebius/receipts.jsonl"), encoding="utf-8") as f:
+            receipts = [json.loads(line) for line in f]
+        return statistics.median(r["memory"] for r in receipts if r["threads"] == threads)
+
+    def is_usual(self, roof_least, roof_mean, threads, is_check):
+        """Whether the machine was as what is forecast takes it to be."""
+        if roof_least["int8_per_s"] <= 0.9 * self.units_per_s(threads):
+            return False
+        return not is_check or abs(roof_mean["read_bytes_per_s"] / self.memory_per_s(threads) - 1) <= 0.2
+
     def measure(self, model, how, *more):
         """Decode and prefill in tokens a second, of all texts."""
         key = f"{os.path.basename(model)} {json.dumps(how, sort_keys=True)}"
@@ -123,7 +136,7 @@ class Bench:
                            "-n", how.get("decode", 48), "-r", rounds, "--json", *more,
                            slow=how.get("slow", False))
             j = json.loads(out)
-            if left == 0 or j["roof_least"]["int8_per_s"] > 0.9 * self.units_per_s(how["threads"]):
+            if left == 0 or self.is_usual(j["roof_least"], j["roof_mean"], how["threads"], "--no-receipt" in more):
                 return {p: j[p]["tok_per_s"] for p in ("decode", "prefill") if j.get(p)}
             self.n_disturbed += 1
             if os.path.exists(receipts):

@@ -2,6 +2,7 @@
 """Runs on GPUs as a user asks for them. usage: test_gpu_command.py MOEBIUS DEMO.gguf GOLDEN_DIRECTORY
 
 Each function below is one test. Where Vulkan has no device, not even a software driver, there is little to test."""
+import atexit
 import contextlib
 import glob
 import json
@@ -17,11 +18,20 @@ TMP = tempfile.TemporaryDirectory()
 os.environ["MOEBIUS_VULKAN_PRODUCTS"] = "float"  # or what is measured decides which bits runs have
 SANITIZED = "asan" in os.environ.get("MOEBIUS_TEST_BUILD", "")  # a few runs will do: a software driver compiles for long
 os.environ["XDG_CACHE_HOME"] = os.path.join(TMP.name, "cache")
-SHADERS = os.environ.get("MESA_SHADER_CACHE_DIR", "")  # what other tests have compiled
+SHADERS = os.environ.get("MESA_SHADER_CACHE_DIR", "")  # what other tests have compiled, and those after this one
 os.environ["MESA_SHADER_CACHE_DIR"] = os.path.join(TMP.name, "cache", "moebius")  # which the sandbox lets it reach
-if os.path.isdir(SHADERS):
+
+
+def copy_shaders(source, to):
+    """What Mesa keeps, but for its index, which other processes have mapped."""
+    source, to = (os.path.join(folder, "mesa_shader_cache") for folder in (source, to))
     with contextlib.suppress(shutil.Error):  # a file went while others write
-        shutil.copytree(SHADERS, os.environ["MESA_SHADER_CACHE_DIR"])
+        shutil.copytree(source, to, ignore=shutil.ignore_patterns("index"), dirs_exist_ok=True)
+
+
+if os.path.isdir(SHADERS):
+    copy_shaders(SHADERS, os.environ["MESA_SHADER_CACHE_DIR"])
+    atexit.register(copy_shaders, os.environ["MESA_SHADER_CACHE_DIR"], SHADERS)
 run_program, fails_program = program_runner(MOEBIUS)
 
 
