@@ -37,6 +37,11 @@ const struct model_stage *model_stage_of(const struct model *m, int64_t layer)
     return s;
 }
 
+struct experts *model_experts_of(const struct model *m, int moe_layer)
+{
+    return model_stage_of(m, m->expert_layers[moe_layer].index)->experts;
+}
+
 uint64_t model_load_bytes(const struct gguf *g)
 {
     uint64_t n = 0;

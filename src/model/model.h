@@ -245,6 +245,9 @@ void model_close(struct model **m);
 /* The stage that computes a layer. */
 const struct model_stage *model_stage_of(const struct model *m, int64_t layer);
 
+/* The experts of a MoE layer, where it is computed; NULL as model.experts. */
+struct experts *model_experts_of(const struct model *m, int moe_layer);
+
 /* The bytes that model_load will read, for a progress display. */
 uint64_t model_load_bytes(const struct gguf *g);
 
@@ -275,6 +278,9 @@ size_t state_pool_max_bytes(const struct state_pool *p);
 size_t state_pool_checkpoint_bytes(const struct state_pool *p);
 /* What a text of n_ctx tokens takes at most, with what batches of n_batch need besides and without checkpoints. */
 size_t state_pool_text_bytes(const struct state_pool *p, int64_t n_ctx, int64_t n_batch);
+
+/* The same of the pages' parts on one stage's device. */
+size_t state_pool_stage_bytes(const struct state_pool *p, int stage, int64_t n_ctx, int64_t n_batch);
 
 /* One text: its position, and its pages of the pool. */
 struct model_state;

@@ -323,14 +323,25 @@ static int32_t take(struct state_pool *p, struct page_kind *k)
     return page;
 }
 
-/* Has room made for a page, on each device for its part. */
+/* Of a page's bytes those on one stage's device. */
+static size_t stage_page_bytes(const struct page_kind *k, int stage)
+{
+    const struct page_region *r = &k->region[stage * STAGE_MAX_REGION];
+    return (size_t)r[0].n_part * r[0].bytes + (size_t)r[1].n_part * r[1].bytes;
+}
+
+/* Has room made for a page, on each device for its part. Devices in the host's memory share the room there. */
 static bool make_room(const struct page_kind *k)
 {
+    size_t here = 0;
     bool is_there = true;
-    for (int i = 0; i < KIND_MAX_REGION && is_there; i += STAGE_MAX_REGION) {
-        const struct page_region *r = &k->region[i];
-        size_t n = (size_t)r[0].n_part * r[0].bytes + (size_t)r[1].n_part * r[1].bytes;
-        is_there = n == 0 || backend_make_room(r->device, n);
+    for (int i = 0; i < MODEL_MAX_STAGE && is_there; i++) {
+        struct backend *device = k->region[i * STAGE_MAX_REGION].device;
+        size_t n = stage_page_bytes(k, i);
+        if (n == 0)
+            continue;
+        here += backend_own_bytes(device) ? 0 : n;
+        is_there = backend_make_room(device, backend_own_bytes(device) ? n : here);
     }
     return is_there;
 }
@@ -395,9 +406,11 @@ size_t state_pool_used_bytes(const struct state_pool *p)
     return n;
 }
 
-/* The most pages of a kind of cache that a text holds between batches, and with those of a batch. */
-static int64_t most_pages(const struct page_kind *k, int64_t n_ctx, int64_t n_batch)
+/* The most pages of a kind that a text holds between batches, and with those of a batch. */
+static int64_t text_pages(const struct page_kind *k, int64_t n_ctx, int64_t n_batch)
 {
+    if (k->is_recurrent) /* a batch writes to another page */
+        return 2;
     int64_t held = (k->window + WINDOW_SLACK) / ATTENTION_BLOCK + 2;
     return k->window ? min_i64(n_blocks(n_ctx), held + min_i64(n_blocks(n_batch), ring_blocks(k))) : n_blocks(n_ctx);
 }
@@ -407,8 +420,17 @@ size_t state_pool_text_bytes(const struct state_pool *p, int64_t n_ctx, int64_t 
     size_t n = 0;
     for (int i = 0; i < p->n_kind; i++) {
         const struct page_kind *k = &p->kinds[i];
-        /* a batch writes recurrent state to another page */
-        n += (size_t)(k->is_recurrent ? 2 : most_pages(k, n_ctx, n_batch)) * k->bytes;
+        n += (size_t)text_pages(k, n_ctx, n_batch) * k->bytes;
+    }
+    return n;
+}
+
+size_t state_pool_stage_bytes(const struct state_pool *p, int stage, int64_t n_ctx, int64_t n_batch)
+{
+    size_t n = 0;
+    for (int i = 0; i < p->n_kind; i++) {
+        const struct page_kind *k = &p->kinds[i];
+        n += (size_t)text_pages(k, n_ctx, n_batch) * stage_page_bytes(k, stage);
     }
     return n;
 }

@@ -443,6 +443,8 @@ static void each_device_has_its_layers_alone(void **state)
             state_bytes[i] = backend_held_bytes(devices[i], MEM_STATE);
             assert_true(experts[i] > 0 && state_bytes[i] > 0 && backend_held_bytes(devices[i], MEM_WEIGHTS) > 0);
         }
+        assert_int_equal(state_pool_stage_bytes(t->pool, 0, N_CTX, 64) + state_pool_stage_bytes(t->pool, 1, N_CTX, 64),
+                         state_pool_text_bytes(t->pool, N_CTX, 64));
         bool is_first = t->cut == 1;
         first = is_first ? experts[0] : first;
         most[is_first] = experts[is_first];
