@@ -9,6 +9,8 @@
 #include "engine/stage_choice.h"
 #include "ranks/ranks.h"
 
+_Static_assert((int)ENGINE_MAX_DEVICE <= (int)MODEL_MAX_STAGE, "each device may have layers");
+
 struct choosing {
     moebius_engine *g;
     struct model *description;
@@ -105,11 +107,10 @@ static bool are_different(const moebius_engine *g)
     return false;
 }
 
-/* Weights leave room for texts' state. GPUs of different kinds are measured; processors count as they have threads. */
-static err_code list_devices(struct choosing *x, struct err *e)
+/* Weights leave room for texts' state. Processors count as they have threads. */
+static void list_devices(struct choosing *x)
 {
     const moebius_engine *g = x->g;
-    bool is_measured = g->asked.n_share == 0 && are_different(g);
     for (int i = 0; i < g->n_device; i++) {
         struct stage_device *d = &x->devices[i];
         size_t room = backend_room_bytes(g->devices[i].device);
@@ -119,9 +120,18 @@ static err_code list_devices(struct choosing *x, struct err *e)
             continue;
         d->room_bytes = room - gpu_reserve_bytes(room);
         d->speed = 0;
-        if (is_measured)
-            TRY(engine_gpu_speed(g->devices[i].device, d->room_bytes, &d->speed, e));
     }
+}
+
+/* GPUs of different kinds are measured, unless shares were asked for. */
+static err_code measure_devices(struct choosing *x, struct err *e)
+{
+    const moebius_engine *g = x->g;
+    if (g->asked.n_share > 0 || !are_different(g))
+        return ERR_OK;
+    for (int i = 0; i < g->n_device; i++)
+        if (engine_has_own_memory(g, i))
+            TRY(engine_gpu_speed(g->devices[i].device, x->devices[i].room_bytes, &x->devices[i].speed, e));
     return ERR_OK;
 }
 
@@ -145,14 +155,13 @@ static bool may_divide(const moebius_engine *g)
     return true;
 }
 
-static bool is_wanted(const struct choosing *x, bool is_asked)
+/* Whether each device has room for its stage. */
+static bool all_fit(const struct choosing *x)
 {
-    bool all_fit = true;
-    if (is_asked)
-        return true;
+    bool all = true;
     for (int i = 0; i < x->g->n_device; i++)
-        all_fit &= fits(x, i, i ? x->end[i - 1] : 0, x->end[i]);
-    return all_fit && !fits(x, 0, 0, x->facts.n_layer);
+        all &= fits(x, i, i ? x->end[i - 1] : 0, x->end[i]);
+    return all;
 }
 
 /* ---- the choice -------------------------------------------------------------------------------------------------- */
@@ -190,15 +199,18 @@ static void take(const struct choosing *x)
 static err_code choose(struct choosing *x, bool is_asked, struct err *e)
 {
     const moebius_engine *g = x->g;
-    TRY(describe(x, e));
-    TRY(list_devices(x, e));
     struct err why;
+    TRY(describe(x, e));
+    list_devices(x);
+    if (!is_asked && fits(x, 0, 0, x->facts.n_layer))
+        return ERR_OK;
+    TRY(measure_devices(x, e));
     err_code code = stage_choose(&x->facts, x->devices, g->n_device, x->end, &why);
     if (code == ERR_USAGE && !is_asked)
         return ERR_OK;
     if (code != ERR_OK)
         return err_set(e, code, "%s: %s", gguf_file_path(g->gguf, 0), why.text);
-    if (!is_wanted(x, is_asked))
+    if (!is_asked && !all_fit(x)) /* the first device says what it lacks */
         return ERR_OK;
     report(x, is_asked);
     take(x);
