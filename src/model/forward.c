@@ -805,8 +805,9 @@ static err_code run(struct pass *p, struct err *e)
             TRY(report_hidden(p, i, e));
         }
     }
-    p->w->kept = p->x;
-    p->w->normed = p->h;
+    struct stage_work *last = &p->work->stages[m->n_stage - 1];
+    last->kept = p->x;
+    last->normed = p->h;
     if (min_i64(p->n_out, p->p->n_logits) > 0)
         model_logits(m, p->work, 0, min_i64(p->n_out, p->p->n_logits));
     TRY(backend_wait(p->b, backend_fence(p->b), e));
