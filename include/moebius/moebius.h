@@ -973,6 +973,8 @@ typedef struct moebius_plan_options {
     double found_vram, found_ram, found_drive;
     /* What n_threads read from the processor's memory, in bytes a second; 0: as the machine's file and receipts say. */
     double memory_per_s;
+    /* Multiply-adds on bytes of n_threads' vector units, a second; 0: as the machine's file and receipts say. */
+    double units_per_s;
 } moebius_plan_options;
 
 MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void);

@@ -203,6 +203,7 @@ static void print_json(const struct bench_command *b, const struct bench_result 
            (long long)b->params.n_texts, (long long)r->n_round);
     print_json_roof("roof", &r->best);
     print_json_roof("roof_least", &r->least);
+    print_json_roof("roof_mean", &r->mean);
     print_json_phase(b, r, "prefill", &r->prefill);
     print_json_phase(b, r, "decode", &r->decode);
     rank_forecast_print_json(g, &b->params, r, stdout);
@@ -299,18 +300,19 @@ static int64_t phase_ns(const struct bench_result *r, const struct bench_phase *
 static void leave_receipt(const struct bench_command *b, const struct bench_result *r)
 {
     const struct bench_params *p = &b->params;
-    const struct run_figures f = {.method = "bench",
-                                  .n_prefill = r->prefill.n_tok * r->n_round,
-                                  .prefill_ns = phase_ns(r, &r->prefill),
-                                  .n_decoded = r->decode.n_tok * r->n_round,
-                                  .decode_ns = phase_ns(r, &r->decode),
-                                  .n_texts = p->n_texts,
-                                  .n_ctx = p->n_depth + p->n_prefill + p->n_decode / 2,
-                                  .n_prompt = p->n_prefill,
-                                  .prompt_from = p->n_depth,
-                                  .prefill_ceiling = r->prefill.roof_tok_per_s.median,
-                                  .decode_ceiling = r->decode.roof_tok_per_s.median,
-                                  .memory_per_s = r->read_bytes_per_s};
+    const struct run_figures f = {
+        .method = "bench",
+        .n_prefill = r->prefill.n_tok * r->n_round,
+        .prefill_ns = phase_ns(r, &r->prefill),
+        .n_decoded = r->decode.n_tok * r->n_round,
+        .decode_ns = phase_ns(r, &r->decode),
+        .n_texts = p->n_texts,
+        .n_ctx = p->n_depth + p->n_prefill + p->n_decode / 2,
+        .n_prompt = p->n_prefill,
+        .prompt_from = p->n_depth,
+        .prefill_ceiling = r->prefill.roof_tok_per_s.median,
+        .decode_ceiling = r->decode.roof_tok_per_s.median,
+        .rates = {[MACHINE_MEMORY] = r->mean.read_bytes_per_s, [MACHINE_UNITS] = r->mean.int8_per_s}};
     cli_leave_receipt(&b->model, b->opened.engine, &f);
 }
 

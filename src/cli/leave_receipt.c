@@ -126,7 +126,7 @@ static void describe(struct receipt *r, const struct model_options *o, const moe
     r->n_ctx = f->n_ctx;
     r->n_prompt = f->n_prompt;
     r->prompt_from = f->prompt_from;
-    r->memory_per_s = f->memory_per_s;
+    memcpy(r->rates, f->rates, sizeof r->rates);
     r->peak_bytes = (uint64_t)stats_peak_bytes();
     find_regime(r, g, &c);
     if (r->regime != REGIME_STREAM && r->regime != REGIME_TIERED) { /* the roof leaves out what drives give */

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "cli/common.h"
+#include "planner/machine.h"
 #include "texts/texts.h"
 
 /* A row for the tables of commands that leave one. */
@@ -27,7 +28,7 @@ struct run_figures {
     int64_t n_prompt;                       /* of one prompt */
     int64_t prompt_from;                    /* tokens in the context before it */
     double prefill_ceiling, decode_ceiling; /* tokens a second, as measured beside it; 0: not known */
-    double memory_per_s;                    /* bytes read from memory a second, measured beside it; 0: not known */
+    double rates[MACHINE_N_RATE];           /* of the machine, measured beside it; 0: not known */
 };
 
 /* Leaves one, unless the options or MOEBIUS_NO_RECEIPT say no, nothing was measured for long enough, or what ran is no

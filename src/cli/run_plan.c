@@ -119,7 +119,8 @@ void run_plan_fill(struct receipt *r, const struct model_options *o)
                                           .usage = is_stream ? usage_of(o) : NULL,
                                           .found_ram = is_stream ? 1 - r->at : 0,
                                           .found_drive = is_stream ? r->at : 0,
-                                          .memory_per_s = r->memory_per_s,
+                                          .memory_per_s = r->rates[MACHINE_MEMORY],
+                                          .units_per_s = r->rates[MACHINE_UNITS],
                                           .receipts = ""};
     if (moebius_plan_open(&p, o->path, &options, NULL) != MOEBIUS_OK)
         return; /* nothing is known of it */

@@ -135,7 +135,7 @@ static err_code check_options(const moebius_plan_options *o, struct err *e)
         o->n_texts > 1 << 20 || o->n_prompt < 0 || o->n_prompt > INT32_MAX || o->prompt_from < 0 ||
         o->prompt_from > INT32_MAX || o->n_batch < 0 || o->n_ctx_most < 0 || o->state_bytes < 0 ||
         !(o->car >= 0 && o->car <= 1) || o->n_batch > 1 << 20 || o->ram_bytes < 0 || o->vram_bytes < 0 ||
-        !(o->floor >= 0) || !(o->memory_per_s >= 0))
+        !(o->floor >= 0) || !(o->memory_per_s >= 0) || !(o->units_per_s >= 0))
         return err_set(e, ERR_USAGE,
                        "threads, context, depth, texts, prompt, batch, memory or floor: expected 0 or more, and a "
                        "threshold of 0 to 1");
@@ -296,19 +296,15 @@ static struct planning_facts_params facts_params(const moebius_plan_options *o)
         .n_ctx = o->n_ctx, .n_batch = o->n_ctx ? min_i64(n_batch, o->n_ctx) : n_batch, .usage = o->usage};
 }
 
-/* Memory as it was told, or as it usually is by the receipts; returns how many runs say so. */
-static int set_memory(moebius_plan *p, const moebius_plan_options *o, int n_threads)
+/* A rate as it was told (0: it was not), or as it usually is by the receipts; returns how many runs say so. */
+static int set_rate(moebius_plan *p, enum machine_rate rate, double told_per_s, int n_threads)
 {
     struct machine *m = &p->machine;
-    int n_run;
-    double factor = receipts_memory_factor(p->receipts, p->n_receipt, m, &n_run);
-    if (o->memory_per_s > 0) {
-        m->memory[0] = (struct machine_memory){n_threads, o->memory_per_s};
-        m->n_memory = 1;
-        return 0;
-    }
-    for (int i = 0; i < m->n_memory; i++)
-        m->memory[i].bytes_per_s *= factor;
+    int n_run = 0;
+    if (told_per_s > 0)
+        machine_set_rate(m, rate, n_threads, told_per_s);
+    else
+        machine_scale_rate(m, rate, receipts_rate_factor(p->receipts, p->n_receipt, m, rate, n_threads, &n_run));
     return n_run;
 }
 
@@ -318,7 +314,8 @@ static err_code make_plan(moebius_plan *p, const moebius_plan_options *o, const 
         .machine = &p->machine, .facts = &p->facts, .settings = *s, .calibrate = calibrate, .user = p};
     TRY(check_kv(p, o->kv, e));
     TRY(read_receipts(p, o->receipts, e));
-    in.n_memory_run = set_memory(p, o, s->n_threads);
+    in.n_run[MACHINE_MEMORY] = set_rate(p, MACHINE_MEMORY, o->memory_per_s, s->n_threads);
+    in.n_run[MACHINE_UNITS] = set_rate(p, MACHINE_UNITS, o->units_per_s, s->n_threads);
     plan_make(&p->plan, &in);
     TRY(plan_text(&p->plan, &in, &p->text, e));
     TRY(plan_line(&p->plan, &in, &p->line, e));

@@ -9,7 +9,7 @@
 #include "base/random.h"
 
 /* A matrix that the second-level cache holds with its activations, and how often it is multiplied. */
-enum { K = 2048, ROWS = 64, N_ONE = 64, N_MANY = 4, TOKENS = 32, N_BEST = 3, CACHE_LINE = 64 };
+enum { K = 2048, ROWS = 64, N_ONE = 64, N_MANY = 4, N_BEST = 3, CACHE_LINE = 64 };
 
 _Static_assert((int)MACHINE_MAX_PRODUCT >= 48, "room for all types");
 
@@ -59,7 +59,7 @@ static err_code measure_type(struct backend *device, const struct kernels *kerne
     snprintf(p->type, sizeof p->type, "%s", q->name);
     p->one_per_s = measure(device, &rows, 1, ways[0]);
     for (int i = 0; i < (kernels->peak_tiles ? 3 : 2); i++) {
-        double rate = measure(device, &rows, TOKENS, ways[i]);
+        double rate = measure(device, &rows, MACHINE_MANY, ways[i]);
         p->many_per_s = rate > p->many_per_s ? rate : p->many_per_s;
     }
 out:

@@ -31,7 +31,8 @@ struct bench_run {
     moebius_batch_item *items; /* [n_texts] */
     int32_t *chunk;
     moebius_roof roof; /* as last measured */
-    int64_t n_roof;    /* so often */
+    moebius_roof sum;  /* of all that were */
+    int64_t n_roof;    /* so many */
     bool is_streaming;
     bool is_uncounted; /* the processor did nothing in the last stretch: all is on GPUs, which count no work */
     struct phase_run prefill, decode;
@@ -87,6 +88,16 @@ static moebius_roof each(moebius_roof a, moebius_roof b, double (*fn)(double a, 
                           fn(a.float_per_s, b.float_per_s), fn(a.tile_per_s, b.tile_per_s)};
 }
 
+static moebius_roof divided(moebius_roof a, double n)
+{
+    return (moebius_roof){a.read_bytes_per_s / n, a.int8_per_s / n, a.float_per_s / n, a.tile_per_s / n};
+}
+
+static double plus(double a, double b)
+{
+    return a + b;
+}
+
 static double most(double a, double b)
 {
     return a > b ? a : b;
@@ -112,7 +123,8 @@ static err_code measure_roof(struct bench_run *b, struct err *e)
         return ERR_OK;
     if (moebius_engine_measure_roof(b->engine, &b->roof, &error) != MOEBIUS_OK)
         return err_set(e, (err_code)error.status, "%s", error.text);
-    r->read_bytes_per_s += (b->roof.read_bytes_per_s - r->read_bytes_per_s) / (double)++b->n_roof;
+    b->sum = each(b->sum, b->roof, plus);
+    r->mean = divided(b->sum, (double)++b->n_roof);
     r->best = r->best.int8_per_s > 0 ? each(r->best, b->roof, most) : b->roof;
     r->least = r->least.int8_per_s > 0 ? each(r->least, b->roof, least) : b->roof;
     return ERR_OK;

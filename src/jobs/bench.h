@@ -44,10 +44,9 @@ struct bench_phase {
 };
 
 struct bench_result {
-    moebius_roof best, least; /* the highest and the lowest roof that was measured */
-    double read_bytes_per_s;  /* of memory, the mean of all that were */
-    int n_op;                 /* kinds of operations in `ops` */
-    int64_t n_round;          /* rounds that were run */
+    moebius_roof best, least, mean; /* of the roofs that were measured, rate by rate */
+    int n_op;                       /* kinds of operations in `ops` */
+    int64_t n_round;                /* rounds that were run */
     struct bench_phase prefill, decode;
 };
 

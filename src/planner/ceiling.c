@@ -107,14 +107,18 @@ static double or_infinite(double rate)
     return rate > 0 ? rate : INFINITY;
 }
 
-/* The products of weights of one type that are read n_read times and meet n tokens in all. */
+/* The products of weights of one type that are read n_read times and meet n tokens in all. A weight takes a time each
+ * time that it is read, and one for each token: such that one token and MACHINE_MANY take what was measured. */
 static double products_s(const struct ceiling_params *p, const struct plan_product *x, double n_read, double n)
 {
     const struct quant_info *q = quant_info((uint32_t)x->type);
     double peak = q && q->act == QUANT_ACT_FLOAT ? p->float_per_s : p->int8_per_s;
     const struct ceiling_rate *r = &p->product[x->type];
-    double many = r->many_per_s > 0 ? r->many_per_s : peak;
-    return x->n * most(n_read / or_infinite(r->one_per_s), n / or_infinite(many));
+    double many_s = 1 / or_infinite(r->many_per_s > 0 ? r->many_per_s : peak);
+    if (!(r->one_per_s > 0))
+        return x->n * n * many_s;
+    double token_s = most(0, (MACHINE_MANY * many_s - 1 / r->one_per_s) / (MACHINE_MANY - 1));
+    return x->n * (n_read * most(0, 1 / r->one_per_s - token_s) + n * token_s);
 }
 
 /* The longer of reading c's bytes n_read times and of doing its multiply-adds n times. */

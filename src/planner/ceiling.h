@@ -4,8 +4,8 @@
  * A product takes as long as the longer of the two, products follow each other, and reads from drives go on beside
  * all of them. Nothing real reaches it. A run's time is taken as the sum of its parts, each slower than arithmetic says
  * by a factor that receipts tell (planner/receipts.h): reads, too, as real runs overlap little of them. Multiply-adds
- * of parts are done as fast as products with weights of their type were measured, those of ceilings at the peak. Pure,
- * thread-safe. */
+ * of parts are done as fast as products with weights of their type were measured, with as many tokens as each weight
+ * meets; those of ceilings at the peak. Pure, thread-safe. */
 #ifndef PLANNER_CEILING_H
 #define PLANNER_CEILING_H
 
@@ -31,8 +31,8 @@ enum speed_of { SPEED_DECODE, SPEED_PREFILL, SPEED_N };
 
 /* Multiply-adds a second of products whose weights are in a cache; 0: not known. */
 struct ceiling_rate {
-    double one_per_s;  /* where each weight meets one token; 0: no bound */
-    double many_per_s; /* and many; 0: the peak */
+    double one_per_s;  /* where each weight meets one token; 0: as many_per_s */
+    double many_per_s; /* and MACHINE_MANY; 0: the peak */
 };
 
 /* Where a model's bytes are, and how fast each place gives them; a rate of 0 is unknown. */

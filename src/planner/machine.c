@@ -320,6 +320,49 @@ double machine_peak(const struct machine *m, double all, double one, int n_threa
     return alone > part ? fmin(alone, all) : part;
 }
 
+double machine_rate_of(const struct machine *m, enum machine_rate rate, int n_threads)
+{
+    return rate == MACHINE_MEMORY ? machine_memory_speed(m, n_threads)
+                                  : machine_peak(m, m->int8_per_s, m->thread_int8_per_s, n_threads);
+}
+
+static void scale_memory(struct machine *m, double factor)
+{
+    for (int i = 0; i < m->n_memory; i++)
+        m->memory[i].bytes_per_s *= factor;
+}
+
+static void scale_units(struct machine *m, double factor)
+{
+    double *const peaks[] = {&m->int8_per_s, &m->float_per_s, &m->thread_int8_per_s, &m->thread_float_per_s,
+                             &m->amx_per_s};
+    for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++)
+        *peaks[i] *= factor;
+    for (int i = 0; i < m->n_product; i++) {
+        m->products[i].one_per_s *= factor;
+        m->products[i].many_per_s *= factor;
+    }
+}
+
+void machine_scale_rate(struct machine *m, enum machine_rate rate, double factor)
+{
+    if (rate == MACHINE_MEMORY)
+        scale_memory(m, factor);
+    else
+        scale_units(m, factor);
+}
+
+void machine_set_rate(struct machine *m, enum machine_rate rate, int n_threads, double per_s)
+{
+    double known_per_s = machine_rate_of(m, rate, n_threads);
+    if (known_per_s > 0) {
+        machine_scale_rate(m, rate, per_s / known_per_s);
+    } else if (rate == MACHINE_MEMORY) {
+        m->memory[0] = (struct machine_memory){n_threads, per_s};
+        m->n_memory = 1;
+    }
+}
+
 /* The best of any depth with reads of so many bytes. */
 static double best_depth(const struct machine_drive *d, int64_t n_bytes)
 {

@@ -21,7 +21,8 @@ enum {
     MACHINE_MAX_READ = 32,
     MACHINE_MAX_DRIVE = 8,
     MACHINE_MAX_GPU = 16,
-    MACHINE_MAX_RANK = 64
+    MACHINE_MAX_RANK = 64,
+    MACHINE_MANY = 32 /* tokens of a product that was measured with many */
 };
 
 /* What so many threads read from memory together. */
@@ -33,7 +34,7 @@ struct machine_memory {
 /* Multiply-adds of one thread's products with weights of a type, which are in a cache. */
 struct machine_product {
     char type[MACHINE_TYPE_BYTES]; /* "Q4_K" */
-    double one_per_s, many_per_s;  /* where each weight meets one token, and where it meets many */
+    double one_per_s, many_per_s;  /* where each weight meets one token, and where it meets MACHINE_MANY */
 };
 
 /* Random reads of one size, so many in flight at once. */
@@ -82,6 +83,9 @@ struct machine {
     double rank_round_trip_s, rank_bytes_per_s; /* from the first one to another */
 };
 
+/* Rates of a machine that change as neighbours take their part of it. */
+enum machine_rate { MACHINE_MEMORY, MACHINE_UNITS, MACHINE_N_RATE };
+
 /* Parses n bytes; `name` is what messages call them. */
 MUST_USE err_code machine_parse(struct machine *m, const char *text, size_t n, const char *name, struct err *e);
 /* The file's text, NUL-terminated, owned by the caller (mem_free). */
@@ -92,6 +96,12 @@ MUST_USE err_code machine_write(const struct machine *m, char **text, struct err
 double machine_memory_speed(const struct machine *m, int n_threads);
 /* What n_threads reach of the peak of `all` threads, when one alone reaches `one` (0: unknown); 0: unknown. */
 double machine_peak(const struct machine *m, double all, double one, int n_threads);
+/* What n_threads reach of a rate: bytes read from memory, or multiply-adds on bytes of vector units; 0: unknown. */
+double machine_rate_of(const struct machine *m, enum machine_rate rate, int n_threads);
+/* All that goes with the rate becomes `factor` times as fast: memory, or peaks and products. */
+void machine_scale_rate(struct machine *m, enum machine_rate rate, double factor);
+/* The rate of n_threads is per_s, and what goes with it changes in proportion. Units that are unknown stay so. */
+void machine_set_rate(struct machine *m, enum machine_rate rate, int n_threads, double per_s);
 /* The best rate of reads of n_bytes that a drive reached: between two sizes in proportion to their logarithms, of
  * smaller ones in proportion to the size, of larger ones no more; 0: unknown. */
 double machine_drive_speed(const struct machine_drive *d, double n_bytes);

@@ -492,9 +492,12 @@ void plan_assume(struct making *k)
     struct plan_lines *l = &k->p->assumptions;
     plan_say(l, "decode with %" PRId64 " tokens in each context; experts of several texts chosen independently",
              k->s->n_depth);
-    if (k->in->n_memory_run)
+    if (k->in->n_run[MACHINE_MEMORY])
         plan_say(l, "memory reads %.1f GB/s: the median of the probe's and of %d runs'",
-                 machine_memory_speed(k->m, k->s->n_threads) * 1e-9, k->in->n_memory_run);
+                 machine_rate_of(k->m, MACHINE_MEMORY, k->s->n_threads) * 1e-9, k->in->n_run[MACHINE_MEMORY]);
+    if (k->in->n_run[MACHINE_UNITS])
+        plan_say(l, "units multiply %.0f G/s: the median of the probe's and of %d runs'",
+                 machine_rate_of(k->m, MACHINE_UNITS, k->s->n_threads) * 1e-9, k->in->n_run[MACHINE_UNITS]);
     if (!k->s->ram_bytes && !k->m->free_bytes && k->m->ram_bytes)
         plan_say(l, "nothing else takes memory: what is free was not measured");
     if (!k->m->ram_bytes && !k->s->ram_bytes && !k->m->free_bytes)

@@ -101,7 +101,7 @@ struct plan_inputs {
     struct plan_settings settings;
     plan_calibrate_fn *calibrate; /* may be NULL */
     void *user;
-    int n_memory_run; /* beside so many runs the machine's memory was measured, too; the median counts */
+    int n_run[MACHINE_N_RATE]; /* beside so many runs the machine's rate was measured, too; the median counts */
 };
 
 /* What is kept back for what operations keep besides their results: of a session that takes so many bytes, with

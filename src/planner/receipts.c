@@ -387,19 +387,35 @@ static double half_band(const struct selection *s, const struct fit *f, double f
     return fmin(half, s->same_machine ? band_most : band_foreign_most);
 }
 
-double receipts_memory_factor(const struct receipt *list, size_t n_receipt, const struct machine *m, int *n)
+/* What was measured beside a run over what the machine's file says; 0: not known, or too old to count. */
+static double rate_beside(const struct receipt *r, const struct machine *m, enum machine_rate rate, int64_t newest_s)
+{
+    double told = machine_rate_of(m, rate, (int)r->n_threads);
+    bool is_old = (double)(newest_s - r->time_s) > n_lives * half_life_s;
+    return told > 0 && !is_old && !strcmp(r->machine, m->name) ? r->rates[rate] / told : 0;
+}
+
+/* The median over the newest, which are the last. n_threads: of these alone; 0: of all. */
+static double median_rate(const struct receipt *list, size_t n_receipt, const struct machine *m, enum machine_rate rate,
+                          int n_threads, int *n)
 {
     enum { MOST = 64 };
-    double factors[MOST] = {1}; /* of the newest, which are the last */
+    double factors[MOST] = {1};
     *n = 0;
     for (size_t i = n_receipt; i-- > 0 && *n + 1 < MOST;) {
-        double told = machine_memory_speed(m, (int)list[i].n_threads);
-        bool is_old = (double)(list[n_receipt - 1].time_s - list[i].time_s) > n_lives * half_life_s;
-        if (list[i].memory_per_s > 0 && told > 0 && !is_old && !strcmp(list[i].machine, m->name))
-            factors[++*n] = list[i].memory_per_s / told;
+        double factor = rate_beside(&list[i], m, rate, list[n_receipt - 1].time_s);
+        if (factor > 0 && (n_threads == 0 || list[i].n_threads == n_threads))
+            factors[++*n] = factor;
     }
     qsort(factors, (size_t)*n + 1, sizeof *factors, compare_doubles);
     return (factors[*n / 2] + factors[(*n + 1) / 2]) / 2;
+}
+
+double receipts_rate_factor(const struct receipt *list, size_t n_receipt, const struct machine *m,
+                            enum machine_rate rate, int n_threads, int *n)
+{
+    double factor = median_rate(list, n_receipt, m, rate, n_threads, n);
+    return *n ? factor : median_rate(list, n_receipt, m, rate, 0, n);
 }
 
 /* Own machine and own model, as far as they tell of all that is asked for. */

@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "planner/ceiling.h"
+#include "planner/machine.h"
 
 enum { RECEIPT_NAME_BYTES = 128, RECEIPT_SETTINGS_BYTES = 256 };
 
@@ -36,7 +37,7 @@ struct receipt {
     double ceiling[SPEED_N];      /* of decode and prefill with these settings */
     double part[SPEED_N][PART_N]; /* what each part alone permits; 0: it takes no time, or is not known */
     double measured[SPEED_N];
-    double memory_per_s; /* bytes that n_threads read from memory, as measured beside the run; 0: not known */
+    double rates[MACHINE_N_RATE];                         /* of n_threads, as measured beside the run; 0: not known */
     double forecast_low[SPEED_N], forecast_high[SPEED_N]; /* the band that was forecast */
     double floor;                                         /* that was asked for */
     uint64_t planned_bytes, peak_bytes;                   /* resident memory */
@@ -55,10 +56,11 @@ double receipt_share(const struct receipt *r, enum speed_of of);
 /* Whether it was inside the band that was forecast; true where none was. */
 bool receipt_is_inside(const struct receipt *r, enum speed_of of);
 
-/* Memory as it usually is: over what `m` says, the median of what was measured beside runs on the machine of that name,
- * m's own among them; *n: how many runs. list: in the order of time. Neighbours on a shared machine make memory slower
- * and faster by a third. */
-double receipts_memory_factor(const struct receipt *list, size_t n_receipt, const struct machine *m, int *n);
+/* A rate of n_threads as it usually is: over what `m` says, the median of what was measured beside runs on the machine
+ * of that name, m's own among them; *n: how many runs. Those with as many threads count, or all where there are none.
+ * list: in the order of time. Neighbours on a shared machine make memory and units slower and faster by a third. */
+double receipts_rate_factor(const struct receipt *list, size_t n_receipt, const struct machine *m,
+                            enum machine_rate rate, int n_threads, int *n);
 
 /* What is to be forecast. */
 struct calibration_query {

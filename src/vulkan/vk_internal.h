@@ -141,7 +141,8 @@ void vk_table_set(struct vk_table *t, size_t i, VkDeviceAddress address);
 
 /* ---- vk_queue.c ------------------------------------------------------------------------------------------------ */
 
-enum { VK_N_COMMANDS = 4, VK_STAGING_BYTES = 1 << 20, VK_MAX_ACCESS = 96, VK_PUSH_BYTES = 128 };
+enum { VK_N_COMMANDS = 4, VK_STAGING_BYTES = 1 << 20, VK_MAX_ACCESS = 96 };
+enum { VK_PUSH_BYTES = 128, VK_MOST_THREADS = 256 }; /* what a device must have, the threads in a workgroup */
 
 /* What a command reads or writes: numbers from `from` on, up to `end`, of a buffer's own range of numbers. */
 struct vk_access {

@@ -170,10 +170,11 @@ static err_code check_limits(const struct vk_functions *fn, VkPhysicalDevice dev
         fn->GetPhysicalDeviceProperties2(device, &p);
     }
     const VkPhysicalDeviceLimits *l = &p.properties.limits;
-    if (l->maxComputeWorkGroupInvocations < 256 || l->maxPushConstantsSize < VK_PUSH_BYTES ||
+    if (l->maxComputeWorkGroupInvocations < VK_MOST_THREADS || l->maxPushConstantsSize < VK_PUSH_BYTES ||
         vk_is_masked("maxComputeWorkGroupInvocations"))
-        return err_set(e, ERR_UNSUPPORTED, "its workgroups have at most %u threads and %u bytes of push constants",
-                       l->maxComputeWorkGroupInvocations, l->maxPushConstantsSize);
+        return err_set(e, ERR_UNSUPPORTED,
+                       "its workgroups have at most %u threads and %u bytes of push constants, expected %d and %d",
+                       l->maxComputeWorkGroupInvocations, l->maxPushConstantsSize, VK_MOST_THREADS, VK_PUSH_BYTES);
     out->allocation_bytes = m3.maxMemoryAllocationSize;
     if (m4.maxBufferSize && m4.maxBufferSize < out->allocation_bytes)
         out->allocation_bytes = m4.maxBufferSize;

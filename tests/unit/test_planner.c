@@ -889,6 +889,35 @@ static void texts_share_what_they_read(void **state)
     assert_true(ceiling_distinct(128, 8, 1) == 8 && ceiling_distinct(8, 8, 5) == 8);
 }
 
+static void what_goes_with_a_rate_changes_with_it(void **state)
+{
+    struct machine m = {.n_thread = 2,
+                        .n_memory = 2,
+                        .memory = {{1, 10e9}, {2, 16e9}},
+                        .int8_per_s = 400e9,
+                        .thread_int8_per_s = 220e9,
+                        .float_per_s = 100e9,
+                        .amx_per_s = 800e9,
+                        .n_product = 1,
+                        .products = {{"Q4_K", 30e9, 60e9}}};
+    machine_set_rate(&m, MACHINE_MEMORY, 1, 5e9);
+    assert_within(machine_memory_speed(&m, 2), 8e9, 1e-9);
+    assert_within(m.int8_per_s, 400e9, 1e-9);
+    machine_set_rate(&m, MACHINE_UNITS, 2, 300e9);
+    assert_within(m.int8_per_s, 300e9, 1e-9);
+    assert_within(m.thread_int8_per_s, 165e9, 1e-9);
+    assert_within(m.float_per_s, 75e9, 1e-9);
+    assert_within(m.amx_per_s, 600e9, 1e-9);
+    assert_within(m.products[0].one_per_s, 22.5e9, 1e-9);
+    assert_within(m.products[0].many_per_s, 45e9, 1e-9);
+    assert_within(machine_memory_speed(&m, 2), 8e9, 1e-9);
+    struct machine unknown = {0};
+    machine_set_rate(&unknown, MACHINE_MEMORY, 2, 20e9);
+    machine_set_rate(&unknown, MACHINE_UNITS, 2, 300e9);
+    assert_within(machine_memory_speed(&unknown, 2), 20e9, 1e-9);
+    assert_true(unknown.int8_per_s == 0);
+}
+
 static void rates_between_measurements_are_read_off(void **state)
 {
     const struct machine m = read_machine("laptop");
@@ -946,9 +975,11 @@ static void products_are_as_fast_as_those_of_their_type(void **state)
     const struct ceiling_time slower = ceiling_step(&p, 100, 0);
     assert_within(slower.part_s[PART_PRODUCTS], 100 * 2 * (1e-3 + 2e-3), 1e-9);
     assert_within(slower.least_s, peak.least_s, 1e-12);
-    p.product[QUANT_Q4_K].one_per_s = 1e5; /* a weight's first token costs as much as ten of many */
+    p.product[QUANT_Q4_K].one_per_s = 1e5; /* one token costs as much as ten of many */
     assert_within(ceiling_step(&p, 1, 0).part_s[PART_PRODUCTS], 2 * (1e-2 + 2e-3), 1e-9);
-    assert_within(ceiling_step(&p, 100, 0).part_s[PART_PRODUCTS], slower.part_s[PART_PRODUCTS], 1e-9);
+    double each_s = (MACHINE_MANY * 1e-3 - 1e-2) / (MACHINE_MANY - 1); /* and what it takes for each further token */
+    assert_within(ceiling_step(&p, 100, 0).part_s[PART_PRODUCTS], 8 * (1e-2 - each_s) + 200 * (each_s + 2e-3), 1e-9);
+    assert_within(ceiling_step(&p, 4 * MACHINE_MANY, 0).part_s[PART_PRODUCTS], 8 * MACHINE_MANY * (1e-3 + 2e-3), 1e-9);
 }
 
 /* A pass of a prompt computes the last layer's experts for the token alone whose logits are wanted, and passes before
@@ -1093,6 +1124,7 @@ int main(void)
         cmocka_unit_test(better_machines_are_never_slower),
         cmocka_unit_test(where_experts_are_read_a_forecast_is_the_sum_of_parts),
         cmocka_unit_test(texts_share_what_they_read),
+        cmocka_unit_test(what_goes_with_a_rate_changes_with_it),
         cmocka_unit_test(rates_between_measurements_are_read_off),
         cmocka_unit_test(misses_follow_counts_of_earlier_runs),
         cmocka_unit_test(products_are_as_fast_as_those_of_their_type),

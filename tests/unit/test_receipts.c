@@ -65,7 +65,8 @@ static void a_line_is_read_as_it_was_written(void **state)
     struct receipt r = some(0.5, 0.25, REGIME_OFFLOAD), back;
     struct err e;
     char *line;
-    r.memory_per_s = 3.5e10;
+    r.rates[MACHINE_MEMORY] = 3.5e10;
+    r.rates[MACHINE_UNITS] = 4e11;
     for (int i = 0; i < PART_N; i++)
         r.part[SPEED_DECODE][i] = r.part[SPEED_PREFILL][PART_N - 1 - i] = 64 << i;
     assert_int_equal(receipt_write(&r, &line, &e), ERR_OK);
@@ -533,31 +534,46 @@ static void what_llama_bench_does_not_write_is_refused(void **state)
     }
 }
 
-static void memory_is_the_median_of_what_was_measured(void **state)
+/* What receipts say of a rate of which one thread has 10e9 and two have 20e9. */
+static void expect_median(const struct machine *m, enum machine_rate rate)
 {
-    struct machine m = {.name = "here", .n_memory = 2, .memory = {{1, 10e9}, {2, 20e9}}};
+    struct machine unknown = {.name = "here"};
     struct receipt list[4];
     int n;
     for (int i = 0; i < 4; i++) {
         list[i] = some(0.5, 0, REGIME_RAM);
         list[i].n_threads = 2;
     }
-    assert_near(receipts_memory_factor(list, 4, &m, &n), 1); /* none tells */
+    assert_near(receipts_rate_factor(list, 4, m, rate, 2, &n), 1); /* none tells */
     assert_int_equal(n, 0);
-    list[3].memory_per_s = 24e9;
-    assert_near(receipts_memory_factor(list, 4, &m, &n), 1.1); /* the probe's own counts as one */
+    list[3].rates[rate] = 24e9;
+    assert_near(receipts_rate_factor(list, 4, m, rate, 2, &n), 1.1); /* the probe's own counts as one */
     assert_int_equal(n, 1);
-    list[2].memory_per_s = 14e9;
-    list[2].n_threads = 1;
-    assert_near(receipts_memory_factor(list, 4, &m, &n), 1.2);
-    list[1].memory_per_s = list[0].memory_per_s = 40e9;
+    list[2].rates[rate] = 26e9;
+    assert_near(receipts_rate_factor(list, 4, m, rate, 2, &n), 1.2);
+    assert_near(receipts_rate_factor(list, 4, m, rate, 1, &n), 1.2); /* those with others, as there are none with one */
+    list[3].n_threads = 1;
+    assert_near(receipts_rate_factor(list, 4, m, rate, 2, &n), 1.15); /* those with as many threads alone */
+    assert_near(receipts_rate_factor(list, 4, m, rate, 1, &n), 1.7);
+    list[1].rates[rate] = list[0].rates[rate] = 40e9;
     snprintf(list[1].machine, sizeof list[1].machine, "elsewhere");
     list[0].time_s -= 365 * 86400;
-    assert_near(receipts_memory_factor(list, 4, &m, &n), 1.2); /* another machine's, and an old one, don't count */
-    assert_int_equal(n, 2);
-    m.n_memory = 0;
-    assert_near(receipts_memory_factor(list, 4, &m, &n), 1); /* over what is unknown */
-    assert_near(receipts_memory_factor(NULL, 0, &m, &n), 1);
+    assert_near(receipts_rate_factor(list, 4, m, rate, 2, &n), 1.15); /* another machine's, and old ones, don't count */
+    assert_int_equal(n, 1);
+    assert_near(receipts_rate_factor(list, 4, &unknown, rate, 2, &n), 1); /* over what is unknown */
+    assert_near(receipts_rate_factor(NULL, 0, m, rate, 2, &n), 1);
+}
+
+static void rates_are_the_median_of_what_was_measured(void **state)
+{
+    const struct machine m = {.name = "here",
+                              .n_thread = 2,
+                              .n_memory = 2,
+                              .memory = {{1, 10e9}, {2, 20e9}},
+                              .int8_per_s = 20e9,
+                              .thread_int8_per_s = 10e9};
+    expect_median(&m, MACHINE_MEMORY);
+    expect_median(&m, MACHINE_UNITS);
 }
 
 static int make_folder(void **state)
@@ -593,7 +609,7 @@ int main(void)
         cmocka_unit_test(above_the_ceiling_is_told_and_does_not_count),
         cmocka_unit_test(published_offloading_is_forecast_from_the_other_one),
         cmocka_unit_test(what_llama_bench_does_not_write_is_refused),
-        cmocka_unit_test(memory_is_the_median_of_what_was_measured),
+        cmocka_unit_test(rates_are_the_median_of_what_was_measured),
     };
     return cmocka_run_group_tests_name("receipts", tests, make_folder, remove_folder);
 }
