@@ -140,12 +140,16 @@ typedef struct moebius_engine_options {
     /* Gets the bytes read so far while the model is loaded, from any thread. May be NULL. */
     void (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
     void *user; /* for log and progress */
-    /* The devices that compute, the first of which runs the layers while all compute routed experts: "cpu:N" for N
-     * threads, "vulkan:N" for GPU N of moebius_list_gpus, separated by commas. Their threads are not bound
-     * to memory nodes. NULL: one device of n_threads threads, which must be 0 else. */
+    /* The devices that compute, the first of which runs the layers while all compute routed experts, unless `split` is
+     * "stages": "cpu:N" for N threads, "vulkan:N" for GPU N of moebius_list_gpus, separated by commas. Their threads
+     * are not bound to memory nodes. NULL: one device of n_threads threads, which must be 0 else. */
     const char *devices;
     /* How routed experts are divided among several devices: "experts" (NULL), "layers", "last:N" or "random", with
-     * ":A,B,..." behind it the devices' shares, or for random a seed. It changes no bit of any result. */
+     * ":A,B,..." behind it the devices' shares, or for random a seed. It changes no bit of any result. "stages" divides
+     * the layers themselves (pipeline stages): each device computes layers that follow each other, and has their
+     * weights, experts and caches; ":A,B,..." are shares of the layers, else memory and speed decide. NULL is "stages",
+     * too, where all devices are GPUs with memory of their own, the first one has no room for all layers but their
+     * experts, and together they have. */
     const char *split;
     /* Processes that share the routed experts; this one has the text. The first bound on memory is then what is free
      * over the processes of this machine. NULL: this process is alone. */
@@ -263,9 +267,11 @@ typedef struct moebius_device {
     uint64_t expert_bytes;  /* slots for routed experts */
     uint64_t context_bytes; /* caches and recurrent state */
     uint64_t work_bytes;    /* activations */
+    int64_t first_layer;    /* it computes n_layer layers from this one on, but for experts that others have */
+    int64_t n_layer;        /* 0: it computes experts alone */
 } moebius_device;
 
-/* False: there is no device i. Device 0 runs the layers. */
+/* False: there is no device i. */
 MOEBIUS_INLINE bool moebius_engine_device(const moebius_engine *engine, int i, moebius_device *out);
 
 /* A GPU, as the Vulkan loader lists it, or a driver that computes on the processor in the same way. */

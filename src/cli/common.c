@@ -251,6 +251,12 @@ err_code cli_context_size(const struct model_options *o, const moebius_engine *e
     return ERR_OK;
 }
 
+bool cli_has_stages(const moebius_engine *engine)
+{
+    moebius_device d;
+    return moebius_engine_device(engine, 1, &d) && d.n_layer > 0;
+}
+
 void cli_close(struct opened *o)
 {
     moebius_session_close(&o->session);

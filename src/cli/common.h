@@ -69,8 +69,8 @@ struct model_options {
      GROUP_MEMORY},                                                                                                    \
     {"--n-cpu-moe", OPT_STRING, &(o).n_cpu_moe, "N", "the last N layers' experts stay in memory, the others on the GPU",  \
      0, 0, 0, GROUP_MEMORY},                                                                                           \
-    {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]", "who has what: experts, layers, last, cache, gate or random", 0,    \
-     0, 0, GROUP_MACHINE}, \
+    {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]",                                                                \
+     "experts, layers, stages, last, cache, gate or random: who has what", 0, 0, 0, GROUP_MACHINE},                    \
     {"--replicas", OPT_SHARE, &(o).replicas, "SIZE|N%", "memory for hot experts at more than one place (none)", 0, 0, \
      0, GROUP_MACHINE}
 #define MODEL_KERNEL_OPTIONS(o)                                                                                         \
@@ -138,6 +138,8 @@ int cli_kv_type(const char *name);
 MUST_USE err_code cli_session_options(const struct model_options *o, moebius_session_options *out, struct err *e);
 MUST_USE err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct opened *out, struct err *e);
 void cli_close(struct opened *o);
+/* Whether several devices divide the layers, which no plan knows. */
+bool cli_has_stages(const moebius_engine *engine);
 
 /* The context of a text of n_prompt tokens, which `what` names in messages, and n_more others (-1: as many as there is
  * room for): what these need, within --ctx or what the model was trained for. ERR_LIMIT when the prompt is longer. */

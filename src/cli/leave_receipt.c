@@ -166,7 +166,7 @@ void cli_leave_receipt(const struct model_options *o, const moebius_engine *engi
     struct err e;
     const char *no = getenv("MOEBIUS_NO_RECEIPT");
     if (o->no_receipt || (no && *no) || o->reference || o->check_ops || !rank_run_is_first() ||
-        (r.measured[SPEED_DECODE] <= 0 && r.measured[SPEED_PREFILL] <= 0))
+        cli_has_stages(engine) || (r.measured[SPEED_DECODE] <= 0 && r.measured[SPEED_PREFILL] <= 0))
         return;
     describe(&r, o, engine, f);
     if (leave(&r, &e) != ERR_OK)

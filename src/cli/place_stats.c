@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/units_text.h"
+#include "cli/common.h"
 
 static double milliseconds(int64_t ns)
 {
@@ -65,9 +66,22 @@ static void print_place(const moebius_engine *engine, int i, FILE *f)
     fprintf(f, "\n");
 }
 
+/* What each device has, where they divide the layers. */
+static void print_stages(const moebius_engine *engine, FILE *f)
+{
+    moebius_device d;
+    for (int i = 0; cli_has_stages(engine) && moebius_engine_device(engine, i, &d); i++)
+        fprintf(f,
+                "%s: layers %" PRId64 " to %" PRId64 " | %s of weights, %s of experts, %s of contexts, %s of work "
+                "space\n",
+                d.name, d.first_layer, d.first_layer + d.n_layer - 1, units_size(d.weight_bytes).s,
+                units_size(d.expert_bytes).s, units_size(d.context_bytes).s, units_size(d.work_bytes).s);
+}
+
 void place_stats_print(const moebius_engine *engine, FILE *f)
 {
     int n = moebius_n_place(engine);
+    print_stages(engine, f);
     for (int i = 0; n > 1 && i < n; i++)
         print_place(engine, i, f);
 }

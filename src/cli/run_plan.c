@@ -10,6 +10,9 @@
 /* The least context that a plan knows. */
 enum { LEAST_CTX = 256 };
 
+/* The context where no plan chooses it and layers are divided among devices. */
+enum { STAGES_CTX = 8192 };
+
 /* ---- beginning --------------------------------------------------------------------------------------------------- */
 
 /* Counts that a plan goes by; a file that the run will only make has none. */
@@ -38,6 +41,11 @@ int64_t run_plan_begin(const struct model_options *o, const moebius_engine *engi
     moebius_status status = moebius_engine_plan(&p, engine, &options, &error);
     if (status != MOEBIUS_OK && status != MOEBIUS_UNSUPPORTED)
         say(LOG_WARN, "no plan of this run: %s", error.text);
+    if (status == MOEBIUS_UNSUPPORTED && cli_has_stages(engine) && !texts->n_ctx && n_ctx > STAGES_CTX) {
+        if (!o->quiet)
+            say(LOG_INFO, "a context of %d tokens (--ctx): plans do not know layers on several devices", STAGES_CTX);
+        return STAGES_CTX;
+    }
     if (status != MOEBIUS_OK)
         return n_ctx;
     if (!o->quiet)

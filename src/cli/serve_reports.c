@@ -23,6 +23,8 @@ err_code serve_report_plan(void *user, const char *path, json_t **out, struct er
     moebius_session_options session;
     moebius_error error;
     moebius_plan *p;
+    if (o->split && !strncmp(o->split, "stages", strlen("stages")))
+        return err_set(e, ERR_UNSUPPORTED, "--split %s: plans do not know layers on several devices", o->split);
     TRY(cli_session_options(o, &session, e));
     const moebius_plan_options options = {.n_threads = (int)o->n_threads,
                                           .n_ctx = o->n_ctx,

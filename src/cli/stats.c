@@ -89,9 +89,10 @@ static json_t *devices(const moebius_engine *engine)
     json_t *all = json_array();
     moebius_device d;
     for (int i = 0; all && moebius_engine_device(engine, i, &d); i++) {
-        json_t *one = json_pack("{s:s, s:I, s:I, s:I, s:I}", "name", d.name, "weight_bytes", (json_int_t)d.weight_bytes,
-                                "expert_bytes", (json_int_t)d.expert_bytes, "context_bytes",
-                                (json_int_t)d.context_bytes, "work_bytes", (json_int_t)d.work_bytes);
+        json_t *one = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "name", d.name, "weight_bytes",
+                                (json_int_t)d.weight_bytes, "expert_bytes", (json_int_t)d.expert_bytes, "context_bytes",
+                                (json_int_t)d.context_bytes, "work_bytes", (json_int_t)d.work_bytes, "first_layer",
+                                (json_int_t)d.first_layer, "n_layer", (json_int_t)d.n_layer);
         if (json_array_append_new(all, one) != 0) {
             json_decref(all);
             all = NULL;

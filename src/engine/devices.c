@@ -1,4 +1,5 @@
-/* The devices of this process: their threads, and what they are called. The first runs the layers. */
+/* The devices of this process: their threads, and what they are called. The first runs the layers, unless these are
+ * divided. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -34,8 +35,11 @@ static err_code choose_level(const moebius_engine *g, enum cpu_level *out, struc
 void engine_take_devices(moebius_engine *g)
 {
     g->n_device = g->asked.n_device;
-    for (int i = 0; i < g->n_device; i++)
+    g->n_stage = 1;
+    for (int i = 0; i < g->n_device; i++) {
         g->devices[i].asked = g->asked.devices[i];
+        g->devices[i].engine = g;
+    }
 }
 
 int64_t engine_n_cpu_moe(const moebius_engine *g)
@@ -101,6 +105,7 @@ err_code engine_list_devices(moebius_engine *g, struct err *e)
     const char *split = engine_asks_for_gpu(g) ? NULL : o->split; /* as the choice of a GPU divides them */
     g->vram_bytes = o->vram_bytes > 0 ? (size_t)o->vram_bytes : SIZE_MAX;
     TRY(engine_check_gpu(g, e));
+    TRY(engine_check_stages(g, e));
     TRY(device_options_parse(&g->asked, o->devices, n_threads, n_rank, split, e));
     TRY(check_vram(g, e));
     if (o->n_cpu_moe)
@@ -191,12 +196,12 @@ static err_code open_vulkan(moebius_engine *g, struct engine_device *d, struct e
     return ERR_OK;
 }
 
-/* Threads of a device's pool. A CPU device that runs the layers has those of all CPU devices: it uses the others' cores
+/* Threads of a device's pool. A CPU device that runs all layers has those of all CPU devices: it uses the others' cores
  * while they compute nothing. */
 static int n_pool_threads(const moebius_engine *g, const struct engine_device *d)
 {
     int n = 0;
-    if (d != g->devices || d->asked.is_vulkan)
+    if (d != g->devices || d->asked.is_vulkan || g->asked.split.kind == SPLIT_STAGES)
         return d->asked.n_threads;
     for (int i = 0; i < g->n_device; i++)
         n += g->devices[i].asked.is_vulkan ? 0 : g->devices[i].asked.n_threads;

@@ -112,9 +112,16 @@ err_code engine_load_model(moebius_engine *g, const struct model_load_params *pa
     return code;
 }
 
+/* Whether the experts are to be divided. */
+static bool has_places(const moebius_engine *g)
+{
+    return (g->n_device > 1 && !engine_has_stages(g)) || g->options.ranks;
+}
+
 static err_code open_model(moebius_engine *g, const char *path, struct err *e)
 {
     TRY(engine_open_store(g, e));
+    TRY(engine_choose_stages(g, e));
     TRY(engine_memory_bound(g, e));
     g->total_bytes = model_load_bytes(g->gguf);
     struct model_device devices[ENGINE_MAX_DEVICE];
@@ -130,7 +137,9 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
                                              .deterministic = g->options.deterministic,
                                              .devices = devices,
                                              .n_device = g->n_device,
-                                             .divide = g->n_device > 1 || g->options.ranks ? engine_divide : NULL,
+                                             .stages = g->stages,
+                                             .n_stage = engine_has_stages(g) ? g->n_stage : 0,
+                                             .divide = has_places(g) ? engine_divide : NULL,
                                              .progress = g->options.progress ? engine_progress : NULL,
                                              .user = g};
     TRY(engine_load_model(g, &params, e));
@@ -405,17 +414,24 @@ bool moebius_engine_device_sized(const moebius_engine *engine, int i, moebius_de
     if (i < 0 || i >= engine->n_device)
         return false;
     struct backend *b = engine->devices[i].device;
-    const moebius_device device = {engine->devices[i].name, backend_held_bytes(b, MEM_WEIGHTS),
-                                   backend_held_bytes(b, MEM_EXPERTS), backend_held_bytes(b, MEM_STATE),
-                                   backend_held_bytes(b, MEM_SCRATCH)};
+    const struct model *m = engine->model;
+    const struct model_stage stage = i < engine->n_stage && !engine->no_layers ? m->stages[i] : (struct model_stage){0};
+    const moebius_device device = {.name = engine->devices[i].name,
+                                   .weight_bytes = backend_held_bytes(b, MEM_WEIGHTS),
+                                   .expert_bytes = backend_held_bytes(b, MEM_EXPERTS),
+                                   .context_bytes = backend_held_bytes(b, MEM_STATE),
+                                   .work_bytes = backend_held_bytes(b, MEM_SCRATCH),
+                                   .first_layer = stage.first,
+                                   .n_layer = stage.end - stage.first};
     sized_give(out, out_bytes, &device, sizeof device);
     return true;
 }
 
 void moebius_engine_forget_experts(moebius_engine *engine)
 {
-    if (engine->model->experts)
-        experts_forget(engine->model->experts);
+    for (int i = 0; i < engine->model->n_stage; i++)
+        if (engine->model->stages[i].experts)
+            experts_forget(engine->model->stages[i].experts);
     for (int i = 1; i < engine->places.n_place; i++)
         place_forget(engine->place[i]);
     if (engine->is_warm && engine_has_cache(engine))
@@ -444,21 +460,23 @@ void moebius_moe_layer_at_sized(const moebius_engine *engine, int layer, moebius
     for (int64_t i = 0; i < m->n_layer; i++)
         if (m->layers[i].is_moe && m->layers[i].moe.experts_layer == layer)
             found = (moebius_moe_layer){m->layers[i].moe.n_expert, m->layers[i].moe.n_used,
-                                        experts_slot_bytes(m->experts, layer), experts_group(m->experts, layer)};
+                                        experts_slot_bytes(model_experts_of(m, layer), layer),
+                                        experts_group(model_experts_of(m, layer), layer)};
     sized_give(out, out_bytes, &found, sizeof found);
 }
 
 void moebius_engine_count_experts(moebius_engine *engine, bool on)
 {
-    if (engine->model->experts)
-        experts_count_all(engine->model->experts, on);
+    for (int i = 0; i < engine->model->n_stage; i++)
+        if (engine->model->stages[i].experts)
+            experts_count_all(engine->model->stages[i].experts, on);
 }
 
 bool moebius_engine_experts(const moebius_engine *engine, int layer, uint64_t *n_chosen, bool *in_memory)
 {
-    const struct experts *x = engine->model->experts;
     if (layer < 0 || layer >= engine->model->n_moe_layer)
         return false;
+    const struct experts *x = model_experts_of(engine->model, layer);
     const struct usage *seen = experts_usage(x);
     const moebius_moe_layer l = moebius_moe_layer_at(engine, layer);
     for (int64_t i = 0; i < l.n_expert; i++) {

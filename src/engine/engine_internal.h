@@ -9,6 +9,7 @@
 #include "base/topology.h"
 #include "engine/cache_watch.h"
 #include "engine/device_options.h"
+#include "engine/gpu_choice.h"
 #include "engine/thread_tuner.h"
 #include "engine/prefetch_trial.h"
 #include "engine/tuning.h"
@@ -66,19 +67,24 @@ struct engine_device {
     struct backend *cpu; /* `device`, or the one that is compared with the reference; borrowed; NULL: no CPU device */
     struct backend *vulkan;  /* the same of a Vulkan device */
     struct compute *compute; /* of its experts; NULL for the first device */
-    char name[32];           /* "place 1 (cpu:4)" */
+    char name[32];           /* "place 1 (cpu:4)", or "stage 1 (cpu:4)" where layers are divided */
+    moebius_engine *engine;
+    struct gpu_need need; /* what its layers take, where layers are divided */
+    size_t spare_bytes;   /* of its own memory, if it computes layers: room for what operations take at first */
 };
 
 struct moebius_engine {
     struct topology *topology; /* NULL: one memory node */
     struct engine_device devices[ENGINE_MAX_DEVICE];
     int n_device;
+    struct model_stage stages[ENGINE_MAX_DEVICE]; /* [n_stage], as model_load takes them, where n_stage is above 1 */
+    int n_stage;       /* devices that compute layers, the first ones of all: 1, or all where layers are divided */
     struct pool *pool; /* the first device's */
     struct thread_tuner thread_tuner;
     const struct kernels *kernels; /* of the CPU device */
     struct gguf *gguf;
     struct store *store;
-    struct backend *device;    /* the first, which runs the layers unless rank 0 does */
+    struct backend *device;    /* the first, which runs the layers, or those of the first stage, unless rank 0 does */
     struct backend *no_layers; /* on other ranks: the device of what rank 0 has */
     struct model *model;
     struct moebius_vocab vocab;
@@ -115,7 +121,6 @@ struct moebius_engine {
     size_t spare_bytes;       /* room below the limit for what operations take when they first run */
     size_t scratch_bytes;     /* what scratch may grow to: slots leave room for that */
     size_t vram_bytes;        /* options.vram_bytes; SIZE_MAX: no bound */
-    size_t gpu_spare_bytes;   /* the same of the first device's own memory */
     bool is_limited;          /* the limit is in force */
     bool has_noted_streaming; /* the log has been told that experts stream */
     bool has_noted_loss;      /* the log has been told that a GPU was lost */
@@ -197,8 +202,6 @@ MUST_USE err_code session_load(moebius_session *s, const char *path, struct err 
 
 /* ---- gpu.c ----------------------------------------------------------------------------------------------------- */
 
-struct gpu_need;
-
 /* What the model takes of this process's devices (memory.c). */
 struct gpu_need engine_gpu_need(const moebius_engine *g);
 
@@ -215,10 +218,12 @@ void engine_gpu_rooms(const moebius_engine *g, struct division_place *places);
 void engine_gpu_reclaim(moebius_engine *g);
 /* Warns where the driver seems to keep some of it in the host's memory. */
 void engine_gpu_report(const moebius_engine *g);
-/* ERR_LIMIT where the first device has not room for so many bytes of the model. */
-MUST_USE err_code engine_gpu_bound(const moebius_engine *g, size_t layers, size_t experts, struct err *e);
-/* Makes room for a session's state. ERR_LIMIT where there can't be enough. */
-MUST_USE err_code engine_gpu_session(moebius_engine *g, size_t later_bytes, struct err *e);
+/* ERR_LIMIT where a device that computes layers has not room for what these take. */
+MUST_USE err_code engine_gpu_bound(const moebius_engine *g, int device, const struct gpu_need *need, struct err *e);
+/* Makes room for a session's state: later_bytes [n_stage]. ERR_LIMIT where there can't be enough. */
+MUST_USE err_code engine_gpu_session(moebius_engine *g, const size_t *later_bytes, struct err *e);
+/* Bytes of weights a second in products of a GPU that has room_bytes for the measurement; 0: there is no room. */
+MUST_USE err_code engine_gpu_speed(struct backend *b, uint64_t room_bytes, double *bytes_per_s, struct err *e);
 /* Says once that a GPU was lost, after an evaluation that failed. */
 void engine_gpu_lost(moebius_engine *g);
 /* What slots leave free of a device's own memory. */
@@ -241,6 +246,19 @@ void engine_close_devices(moebius_engine *g);
 int engine_n_threads(const moebius_engine *g); /* of all devices */
 /* Whether all devices' threads have a processor each, so that threads may spin. */
 bool engine_has_core_each(const moebius_engine *g);
+
+/* ---- engine_stages.c ------------------------------------------------------------------------------------------- */
+
+/* Refuses what does not go together with layers that are divided. */
+MUST_USE err_code engine_check_stages(const moebius_engine *g, struct err *e);
+/* Divides the layers among the devices, which are open, where that is asked for, or the first of several GPUs has no
+ * room for all: fills g->stages. */
+MUST_USE err_code engine_choose_stages(moebius_engine *g, struct err *e);
+/* Whether layers are divided among devices. */
+static inline bool engine_has_stages(const moebius_engine *g)
+{
+    return g->n_stage > 1;
+}
 
 /* ---- engine_places.c ------------------------------------------------------------------------------------------- */
 
@@ -314,8 +332,9 @@ void engine_memory_guard(moebius_engine *g);
 /* Between passes, too: warns once when a sensor comes near its limit, and again after it has cooled down. */
 void engine_heat_guard(moebius_engine *g);
 
-/* Creates a session by `create`, which also says how much memory it will take later, and makes room for it. ERR_LIMIT,
- * with the number, when there is too little; what was created is the caller's to close either way. */
+/* Creates a session by `create`, which also says how much memory it will take later on each device that computes layers
+ * (later_bytes [n_stage], zeros before), and makes room for it. ERR_LIMIT, with the number, when there is too little;
+ * what was created is the caller's to close either way. */
 typedef err_code engine_create_fn(void *user, size_t *later_bytes, struct err *e);
 MUST_USE err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void *user, struct err *e);
 

@@ -176,7 +176,7 @@ static err_code open_worker(moebius_engine *g, int i, struct err *e)
 
 err_code engine_open_places(moebius_engine *g, struct err *e)
 {
-    if (g->n_device > 1 && !g->model->n_moe_layer)
+    if (g->n_device > 1 && !engine_has_stages(g) && !g->model->n_moe_layer)
         log_line(&g->log, LOG_WARN, "this model has no routed experts: the first device alone computes");
     if (!g->place && engine_ranks(g))
         return err_set(e, ERR_USAGE, "%s has no routed experts to divide among processes: expected one process",
@@ -244,7 +244,7 @@ static err_code open_slots(moebius_engine *g, int device, size_t spare_bytes, co
     struct experts *x = g->model->devices[device].experts;
     if (engine_has_own_memory(g, device))
         spare_bytes = engine_gpu_spare(g, device);
-    if (device > 0)
+    if (device >= g->n_stage)
         return place_open(g->place[device], spare_bytes, past, e);
     TRY(experts_open(x, spare_bytes, e));
     return past ? experts_warm(x, past, e) : ERR_OK;
@@ -276,7 +276,7 @@ static void reclaim(moebius_engine *g, int device, size_t n_bytes)
 {
     if (engine_has_own_memory(g, device))
         return;
-    if (device > 0)
+    if (device >= g->n_stage)
         place_reclaim(g->place[device], n_bytes);
     else
         experts_reclaim(g->model->devices[device].experts, n_bytes);
@@ -289,14 +289,14 @@ static size_t open_bytes(const moebius_engine *g, int device)
     struct err e;
     if (engine_has_own_memory(g, device))
         return 0;
-    if (device == 0)
-        return experts_open_bytes(g->model->devices[0].experts);
+    if (device < g->n_stage)
+        return experts_open_bytes(g->model->devices[device].experts);
     return place_facts(g->place[device], &f, &e) == ERR_OK ? f.open_bytes : 0;
 }
 
 void engine_reclaim_experts(moebius_engine *g, size_t n_bytes)
 {
-    int n_device = g->places.n_place ? g->places.n_place : g->model->n_device ? 1 : 0;
+    int n_device = g->places.n_place ? g->places.n_place : g->model->n_device ? g->n_stage : 0;
     size_t open[ENGINE_MAX_DEVICE], all = 0, room, lack;
     if (engine_has_cache(g)) /* what it holds is there twice */
         reclaim(g, 0, n_bytes);

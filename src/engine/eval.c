@@ -109,7 +109,8 @@ static void shrink_work(moebius_engine *g)
 {
     struct err e;
     err_code code = fit_work(g, g->n_batch, &e);
-    backend_trim(g->device);
+    for (int i = 0; i < g->n_stage; i++)
+        backend_trim(g->devices[i].device);
     if (code == ERR_OK)
         code = engine_open_slots(g, NULL, &e);
     if (code != ERR_OK)
@@ -184,7 +185,7 @@ static err_code hand_out(const struct eval *v, size_t i, size_t at, int64_t r, s
     s->last = NULL;
     TRY(session_logits_room(s, e));
     TRY(model_logits_row(v->engine->work, r, s->logits, e));
-    if (pool_is_cancelled(v->engine->pool)) /* the product may have been left out */
+    if (pool_is_cancelled(v->engine->devices[v->engine->n_stage - 1].pool)) /* the product may have been left out */
         return err_set(e, ERR_CANCELLED, "cancelled");
     s->last = at + 1 == v->done[i] ? s->logits : NULL;
     if (x->logits && at >= x->first && !x->logits(x->user, at, s->logits))
@@ -226,7 +227,7 @@ static void take_tokens(struct eval *v)
  * count it) and asks no other place, which could fail, and is not cancelled, as that is over soon. */
 static bool is_in_place(const struct eval *v)
 {
-    const struct experts *x = v->engine->model->experts;
+    const struct experts *x = v->engine->model->experts; /* all stages' count, or none */
     bool is_decode = true;
     for (int64_t r = 0; r < v->n_rows; r++)
         is_decode &= v->rows[r].is_decode;
@@ -246,6 +247,13 @@ static struct model_forward_params forward_params(struct eval *v)
                                          .in_place = is_in_place(v)};
 }
 
+/* Has the threads of devices that compute layers ask whether they shall stop. */
+static void set_cancel(moebius_engine *g, const struct cancel *cancel)
+{
+    for (int i = 0; i < g->n_stage; i++)
+        pool_set_cancel(g->devices[i].pool, cancel);
+}
+
 static err_code run_pass(struct eval *v, struct err *e)
 {
     moebius_engine *g = v->engine;
@@ -256,7 +264,7 @@ static err_code run_pass(struct eval *v, struct err *e)
     int64_t start_ns = clock_ns(), took_ns, n_tok = 0;
     if (!params.in_place)
         params.cancel = v->cancel;
-    pool_set_cancel(g->pool, params.in_place ? NULL : &v->cancel);
+    set_cancel(g, params.in_place ? NULL : &v->cancel);
     TRY(cancel_check(&v->cancel, e));
     v->n_done = 0;
     params.n_done = &v->n_done;
@@ -271,7 +279,8 @@ static err_code run_pass(struct eval *v, struct err *e)
     took_ns = clock_ns() - start_ns;
     prefetch_trial_end(&g->prefetch, took_ns);
     cache_watch_end(&g->cache, took_ns);
-    if (is_single && !engine_is_streaming(g)) /* else the drive decides how long tokens take */
+    /* else the drive, or other devices' layers, too, decide how long tokens take */
+    if (is_single && !engine_is_streaming(g) && !engine_has_stages(g))
         thread_tuner_after_token(&g->thread_tuner, pool_n_threads(g->pool), took_ns, pool_times(g->pool));
     take_tokens(v);
     TRY(each_logits(v, e));
@@ -339,9 +348,10 @@ static err_code check_item(const moebius_engine *g, const moebius_batch_item *it
             return err_set(e, ERR_USAGE, "a session comes twice in one batch: expected each once");
     if (g->devices[0].vulkan && t->product)
         return err_set(e, ERR_USAGE, "what matrices are multiplied by is not shown by GPUs: expected a CPU device");
-    if (g->places.n_place && (t->product || car_is_on(&x->session->car)))
-        return err_set(e, ERR_USAGE, "%s with experts on several devices: expected one device",
-                       t->product ? "watching products" : "cache-aware routing");
+    if ((g->places.n_place || engine_has_stages(g)) && (t->product || car_is_on(&x->session->car)))
+        return err_set(e, ERR_USAGE, "%s with %s on several devices: expected one device",
+                       t->product ? "watching products" : "cache-aware routing",
+                       engine_has_stages(g) ? "layers" : "experts");
     if (n_items > 1 && (t->routed || t->hidden || t->product))
         return err_set(e, ERR_USAGE, "a session that is traced can't be evaluated with others: expected it alone");
     if (x->is_draft && (x->n > MODEL_MAX_DRAFT || x->n > (size_t)x->session->n_batch))
@@ -394,7 +404,7 @@ static err_code run_observed(struct eval *v, struct err *e)
     err_code code = run_fitting(v, e);
     if (s->trace.product)
         backend_observe(g->device, NULL, NULL);
-    pool_set_cancel(g->pool, NULL);
+    set_cancel(g, NULL);
     topology_release_caller(g->topology);
     return code;
 }

@@ -82,13 +82,25 @@ static bool is_auto(const moebius_engine *g)
     return !strcmp(g->options.gpu, "auto");
 }
 
-/* The matrix takes a quarter of the room at most. */
+/* Rows of a matrix that takes a quarter of the room at most. */
+static int64_t race_rows(uint64_t room_bytes)
+{
+    return min_i64(RACE_ROWS, (int64_t)(room_bytes / 4 / (2 * RACE_K)) / 16 * 16);
+}
+
+err_code engine_gpu_speed(struct backend *b, uint64_t room_bytes, double *bytes_per_s, struct err *e)
+{
+    int64_t n_row = race_rows(room_bytes);
+    *bytes_per_s = 0;
+    return n_row ? product_speed(b, n_row, bytes_per_s, e) : ERR_OK;
+}
+
 static err_code measure(struct choosing *x, struct err *e)
 {
     moebius_engine *g = x->g;
     struct pool *pool = NULL;
     struct backend *gpu = NULL, *cpu = NULL;
-    int64_t n_row = min_i64(RACE_ROWS, (int64_t)(x->choice.room_bytes / 4 / (2 * RACE_K)) / 16 * 16);
+    int64_t n_row = race_rows(x->choice.room_bytes);
     enum cpu_level level;
     if (n_row == 0)
         return ERR_OK;
@@ -316,15 +328,16 @@ bool engine_has_own_memory(const moebius_engine *g, int device)
     return device < g->n_device && g->devices[device].vulkan && backend_own_bytes(g->devices[device].device) > 0;
 }
 
-/* Of the device that runs the layers, between operations. */
-static void reclaim_first(void *user, size_t n_bytes)
+/* Of a device that computes layers, between operations. */
+static void reclaim_stage(void *user, size_t n_bytes)
 {
-    moebius_engine *g = user;
+    struct engine_device *d = user;
+    moebius_engine *g = d->engine;
     for (int i = 0; i <= MOEBIUS_KV_Q8_0; i++)
         if (g->pools[i])
             state_pool_trim(g->pools[i]);
-    if (g->model->n_device && backend_room_bytes(g->device) < n_bytes)
-        experts_reclaim(g->model->devices[0].experts, n_bytes);
+    if (g->model->n_device && backend_room_bytes(d->device) < n_bytes)
+        experts_reclaim(g->model->devices[d - g->devices].experts, n_bytes);
 }
 
 static void reclaim_further(void *user, size_t n_bytes)
@@ -334,8 +347,9 @@ static void reclaim_further(void *user, size_t n_bytes)
 
 void engine_gpu_reclaim(moebius_engine *g)
 {
-    backend_set_reclaim(g->device, reclaim_first, g);
-    for (int i = 1; i < g->model->n_device; i++)
+    for (int i = 0; i < g->n_stage; i++)
+        backend_set_reclaim(g->devices[i].device, reclaim_stage, &g->devices[i]);
+    for (int i = g->n_stage; i < g->model->n_device; i++)
         backend_set_reclaim(g->devices[i].device, reclaim_further, g->model->devices[i].experts);
 }
 
@@ -365,25 +379,29 @@ void engine_gpu_lost(moebius_engine *g)
         }
 }
 
-err_code engine_gpu_bound(const moebius_engine *g, size_t layers, size_t experts, struct err *e)
+err_code engine_gpu_bound(const moebius_engine *g, int device, const struct gpu_need *need, struct err *e)
 {
-    size_t need = layers + experts, room = g->vram_bytes;
-    if (engine_has_own_memory(g, 0))
-        room = backend_room_bytes(g->device);
-    if (!g->devices[0].vulkan || room >= need)
+    const struct engine_device *d = &g->devices[device];
+    size_t n_bytes = (size_t)(need->layers + need->least_experts), room = g->vram_bytes;
+    if (engine_has_own_memory(g, device))
+        room = backend_room_bytes(d->device);
+    if (!d->vulkan || room >= n_bytes)
         return ERR_OK;
     return err_set(e, ERR_LIMIT,
-                   "%s: this model, without a context, needs at least %.1f MiB of its memory, and %.1f MiB are free "
+                   "%s: %s, without a context, needs at least %.1f MiB of its memory, and %.1f MiB are free "
                    "there: give it more, or compute on the CPU",
-                   backend_name(g->device), (double)need / (1 << 20), (double)room / (1 << 20));
+                   engine_has_stages(g) ? d->name : backend_name(d->device),
+                   engine_has_stages(g) ? "its part of the layers" : "this model", (double)n_bytes / (1 << 20),
+                   (double)room / (1 << 20));
 }
 
-err_code engine_gpu_session(moebius_engine *g, size_t later_bytes, struct err *e)
+static err_code make_room(moebius_engine *g, int device, size_t later_bytes, struct err *e)
 {
-    if (!engine_has_own_memory(g, 0))
+    struct engine_device *d = &g->devices[device];
+    if (!engine_has_own_memory(g, device))
         return ERR_OK;
-    size_t room = backend_room_bytes(g->device);
-    const struct experts *x = g->model->n_device ? g->model->devices[0].experts : NULL;
+    size_t room = backend_room_bytes(d->device);
+    const struct experts *x = g->model->n_device ? g->model->devices[device].experts : NULL;
     if (x) {
         size_t open = experts_open_bytes(x), least = experts_min_bytes(x); /* slots may not be open yet */
         room = room + open > least ? room + open - least : 0;
@@ -393,9 +411,17 @@ err_code engine_gpu_session(moebius_engine *g, size_t later_bytes, struct err *e
             e, ERR_LIMIT,
             "%s: this session needs %.1f MiB of its memory, and the model leaves %.1f MiB: expected a smaller "
             "context, or more memory for the GPU",
-            backend_name(g->device), (double)later_bytes / (1 << 20), (double)room / (1 << 20));
-    g->gpu_spare_bytes = later_bytes / 2; /* as for the host's memory: for more, experts give slots back */
-    reclaim_first(g, g->gpu_spare_bytes);
+            engine_has_stages(g) ? d->name : backend_name(d->device), (double)later_bytes / (1 << 20),
+            (double)room / (1 << 20));
+    d->spare_bytes = later_bytes / 2; /* as for the host's memory: for more, experts give slots back */
+    reclaim_stage(d, d->spare_bytes);
+    return ERR_OK;
+}
+
+err_code engine_gpu_session(moebius_engine *g, const size_t *later_bytes, struct err *e)
+{
+    for (int i = 0; i < g->n_stage; i++)
+        TRY(make_room(g, i, later_bytes[i], e));
     return ERR_OK;
 }
 
@@ -411,5 +437,5 @@ void engine_gpu_rooms(const moebius_engine *g, struct division_place *places)
 
 size_t engine_gpu_spare(const moebius_engine *g, int device)
 {
-    return device ? FURTHER_SPARE_BYTES : g->gpu_spare_bytes;
+    return device < g->n_stage ? g->devices[device].spare_bytes : FURTHER_SPARE_BYTES;
 }

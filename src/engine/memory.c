@@ -49,17 +49,36 @@ struct gpu_need engine_gpu_need(const moebius_engine *g)
     return n;
 }
 
-/* What of that the host's memory must hold, and what loading takes there. The first device is asked for its part. */
-static err_code least_bytes(const moebius_engine *g, size_t *n_bytes, struct err *e)
+/* What of that the host's memory must hold where the first device computes all layers. */
+static err_code whole_bytes(const moebius_engine *g, size_t *n_bytes, struct err *e)
 {
     const struct gpu_need need = engine_gpu_need(g);
     bool any_here = false;
-    TRY(engine_gpu_bound(g, (size_t)need.layers, (size_t)need.least_experts, e));
+    TRY(engine_gpu_bound(g, 0, &need, e));
     for (int i = 0; i < g->n_device; i++)
         any_here |= !engine_has_own_memory(g, i);
-    *n_bytes = (size_t)pool_n_threads(g->pool) * LOAD_BYTES;
-    *n_bytes += engine_has_own_memory(g, 0) ? 0 : (size_t)need.layers;
+    *n_bytes = engine_has_own_memory(g, 0) ? 0 : (size_t)need.layers;
     *n_bytes += any_here ? (size_t)need.least_experts : 0;
+    return ERR_OK;
+}
+
+/* The same where each device has its layers and their experts. */
+static err_code stages_bytes(const moebius_engine *g, size_t *n_bytes, struct err *e)
+{
+    *n_bytes = 0;
+    for (int i = 0; i < g->n_stage; i++) {
+        const struct gpu_need *need = &g->devices[i].need;
+        TRY(engine_gpu_bound(g, i, need, e));
+        *n_bytes += engine_has_own_memory(g, i) ? 0 : (size_t)(need->layers + need->least_experts);
+    }
+    return ERR_OK;
+}
+
+/* With what loading takes there. GPUs are asked for their part. */
+static err_code least_bytes(const moebius_engine *g, size_t *n_bytes, struct err *e)
+{
+    TRY(engine_has_stages(g) ? stages_bytes(g, n_bytes, e) : whole_bytes(g, n_bytes, e));
+    *n_bytes += (size_t)pool_n_threads(g->pool) * LOAD_BYTES;
     return ERR_OK;
 }
 
@@ -208,6 +227,15 @@ static size_t closable_bytes(const moebius_engine *g)
     return n;
 }
 
+/* Devices that compute layers in the host's memory. */
+static int n_stage_here(const moebius_engine *g)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_stage; i++)
+        n += !engine_has_own_memory(g, i);
+    return n;
+}
+
 /* Of several sessions the largest decides. */
 static void keep_for_scratch(moebius_engine *g, size_t n_bytes)
 {
@@ -217,19 +245,18 @@ static void keep_for_scratch(moebius_engine *g, size_t n_bytes)
 
 err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void *user, struct err *e)
 {
-    size_t later = 0;
+    size_t state[ENGINE_MAX_DEVICE] = {0}, later = 0, session;
     if (!g->is_limited) {
-        TRY(create(user, &later, e));
-        return engine_gpu_session(g, later, e);
+        TRY(create(user, state, e));
+        return engine_gpu_session(g, state, e);
     }
     /* what is mapped takes no memory before it is used, so that its size can be looked at first */
     lift(g);
     size_t before = mem_total_bytes();
     int64_t n_batch = g->n_batch;
-    err_code code = create(user, &later, e);
-    size_t state = later, session;
-    if (engine_has_own_memory(g, 0)) /* where the state goes */
-        later = 0;
+    err_code code = create(user, state, e);
+    for (int i = 0; i < g->n_stage; i++)
+        later += engine_has_own_memory(g, i) ? 0 : state[i];
     session = mem_total_bytes() - before + later;
     size_t experts_more = closable_bytes(g);
     struct err why;
@@ -237,14 +264,15 @@ err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void
         code = err_set(e, why.code, "%s", why.text);
     TRY(code);
     TRY(engine_gpu_session(g, state, e));
-    bool is_here = !engine_has_own_memory(g, 0), grew = g->n_batch > n_batch; /* else there is scratch enough already */
-    uint64_t scratch = is_here && grew ? model_scratch_bytes(g->model, g->n_batch) : 0;
+    int n_here = n_stage_here(g);
+    bool grew = g->n_batch > n_batch; /* else there is scratch enough already */
+    uint64_t scratch = n_here && grew ? (uint64_t)n_here * model_scratch_bytes(g->model, g->n_batch) : 0;
     /* an estimate of what operations will need; for more, experts give slots back */
     g->spare_bytes = (size_t)plan_spare_bytes(session, scratch);
     size_t need = mem_total_bytes() + later - experts_more + g->spare_bytes;
     if (need > g->limit_bytes)
         return too_little(g, need + g->overhead_bytes, "this session", e);
-    if (is_here)
+    if (n_here)
         keep_for_scratch(g, mem_mapped_bytes(MEM_SCRATCH) + g->spare_bytes);
     reclaim(g, g->spare_bytes);
     note_streaming(g);

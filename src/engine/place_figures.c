@@ -27,7 +27,7 @@ static err_code layer_stats(const moebius_engine *g, int place, int layer, struc
 {
     if (place > 0)
         return place_layer_stats(g->place[place], layer, out, e);
-    const struct experts_layer_counters c = experts_layer_counters(g->model->experts, layer);
+    const struct experts_layer_counters c = experts_layer_counters(model_experts_of(g->model, layer), layer);
     *out = g->own ? g->own[layer] : (struct place_layer_stats){0};
     out->n_found = c.n_found;
     out->n_read = c.n_read;
@@ -54,7 +54,7 @@ static err_code add_layer(const moebius_engine *g, int place, int layer, moebius
     sum->from_bytes += s.n_from_bytes;
     sum->n_missed += s.n_missed;
     sum->n_moved += s.n_moved;
-    sum->moved_bytes += s.n_moved * experts_slot_bytes(g->model->experts, layer);
+    sum->moved_bytes += s.n_moved * experts_slot_bytes(model_experts_of(g->model, layer), layer);
     sum->move_ns += s.move_ns;
     if (place == 0) /* with several places there are no substitutes */
         sum->n_substituted += experts_layer_counters(g->model->experts, layer).n_substituted;
@@ -89,7 +89,7 @@ static err_code measure(const moebius_engine *g, int place, double *bytes_per_s,
     for (int i = 0; i < g->model->n_moe_layer; i++) {
         struct place_layer_stats s;
         TRY(layer_stats(g, place, i, &s, e));
-        n_bytes += (double)(s.n_found + s.n_read) * (double)experts_slot_bytes(g->model->experts, i);
+        n_bytes += (double)(s.n_found + s.n_read) * (double)experts_slot_bytes(model_experts_of(g->model, i), i);
         n_ns += (double)s.compute_ns;
     }
     *bytes_per_s = n_ns > 0 ? n_bytes * 1e9 / n_ns : 0;
@@ -110,13 +110,15 @@ static void count_experts(const moebius_engine *g, int place, moebius_place *out
 
 static err_code describe(const moebius_engine *g, int place, moebius_place *out, struct err *e)
 {
-    struct place_facts f = {.name = g->devices[0].name};
+    struct place_facts f = {.name = engine_has_stages(g) ? "all stages" : g->devices[0].name};
     TRY(check_place(g, place, e));
     if (place > 0) {
         TRY(place_facts(g->place[place], &f, e));
     } else {
-        f.open_bytes = experts_open_bytes(g->model->experts);
-        f.all_bytes = experts_max_bytes(g->model->experts);
+        for (int i = 0; i < g->model->n_stage; i++) {
+            f.open_bytes += experts_open_bytes(g->model->stages[i].experts);
+            f.all_bytes += experts_max_bytes(g->model->stages[i].experts);
+        }
     }
     *out = (moebius_place){.name = f.name, .bytes = f.open_bytes, .all_bytes = f.all_bytes};
     count_experts(g, place, out);

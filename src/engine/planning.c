@@ -272,7 +272,8 @@ static err_code take_split(const moebius_plan *p, const moebius_plan_options *o,
         return ERR_OK;
     TRY(split_parse(o->split, &split, shares, &n_share, e));
     double sum = shares[0] + shares[1];
-    if (split.kind == SPLIT_RANDOM || split.kind == SPLIT_GATE || (n_share && n_share != 2))
+    if (split.kind == SPLIT_RANDOM || split.kind == SPLIT_GATE || split.kind == SPLIT_STAGES ||
+        (n_share && n_share != 2))
         return err_set(e, ERR_USAGE, "split %s: plans know experts, layers (each with two shares), last and cache",
                        o->split);
     if (split.kind == SPLIT_LAST && split.n_last > n_moe)
@@ -425,6 +426,8 @@ static err_code plan_engine(moebius_plan *p, const void *engine, const moebius_p
     params.process_bytes = g->facts.process_bytes;
     if (engine_ranks(g))
         return err_set(e, ERR_UNSUPPORTED, "a plan of one process of several");
+    if (engine_has_stages(g))
+        return err_set(e, ERR_UNSUPPORTED, "a plan of layers on several devices");
     TRY(planning_machine_read(&p->machine, NULL, e));
     TRY(planning_facts_describe(&p->facts, g->gguf, gguf_file_path(g->gguf, 0), &params, e));
     struct plan_settings s = settings_of(p, o);

@@ -66,9 +66,10 @@ static size_t n_chunks(const moebius_engine *g)
 /* The threads that measure: the device's, or as many as all devices have together. */
 static err_code find_pool(moebius_engine *g, struct pool **pool, struct err *e)
 {
-    if (g->n_device > 1 && !g->roof_pool)
+    bool is_divided = g->n_device > 1 && !engine_has_stages(g); /* devices that divide layers take turns */
+    if (is_divided && !g->roof_pool)
         TRY(pool_create(&g->roof_pool, engine_n_threads(g), e));
-    *pool = g->n_device > 1 ? g->roof_pool : g->pool;
+    *pool = is_divided ? g->roof_pool : g->pool;
     return ERR_OK;
 }
 

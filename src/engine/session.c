@@ -21,10 +21,9 @@ enum {
 
 /* ---- memory for state ------------------------------------------------------------------------------------------- */
 
-static size_t state_bytes(const moebius_engine *g)
+/* Of the host's memory. */
+static size_t host_state_bytes(void)
 {
-    if (engine_has_own_memory(g, 0))
-        return backend_own_bytes(g->device);
     long n = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     size_t bytes = n > 0 && page > 0 ? (size_t)n * (size_t)page / PLAN_STATE_SHARE : 0;
     struct rlimit address;
@@ -32,6 +31,17 @@ static size_t state_bytes(const moebius_engine *g)
         address.rlim_cur / ADDRESS_SHARE < bytes)
         bytes = (size_t)(address.rlim_cur / ADDRESS_SHARE);
     return bytes;
+}
+
+static size_t state_bytes(const moebius_engine *g)
+{
+    size_t own = 0;
+    bool is_here = false;
+    for (int i = 0; i < g->n_stage; i++) {
+        own += engine_has_own_memory(g, i) ? backend_own_bytes(g->devices[i].device) : 0;
+        is_here |= !engine_has_own_memory(g, i);
+    }
+    return own + (is_here ? host_state_bytes() : 0);
 }
 
 static err_code create_pool(moebius_engine *g, enum elem_type type, size_t max_bytes, struct state_pool **out,
@@ -107,7 +117,9 @@ static err_code create(void *user, size_t *later_bytes, struct err *e)
     TRY(find_pool(s->engine, o->kv, n_ctx, s->n_batch, &pool, e));
     TRY(map_ids(s, n_ctx, e));
     TRY(model_state_create(&s->state, pool, n_ctx, e));
-    *later_bytes = state_pool_text_bytes(pool, n_ctx, s->n_batch) + (size_t)m->n_vocab * sizeof *s->logits;
+    for (int i = 0; i < m->n_stage; i++)
+        later_bytes[i] = state_pool_stage_bytes(pool, i, n_ctx, s->n_batch);
+    later_bytes[0] += (size_t)m->n_vocab * sizeof *s->logits;
     return engine_work_need(s->engine, s->n_batch, e);
 }
 

@@ -26,7 +26,9 @@ static void each_matrix(const moebius_engine *g, matrix_fn *fn, void *user)
     if (g->device != g->devices[0].cpu)
         return;
     for (size_t i = 0; i < m->n_weights; i++) {
-        struct cpu_rows rows = backend_cpu_weight_rows(g->device, m->weights[i]);
+        if (m->weights[i].device != g->device) /* of another stage */
+            continue;
+        struct cpu_rows rows = backend_cpu_weight_rows(g->device, m->weights[i].weight);
         fn(user, &rows);
     }
     for (int layer = 0; layer < m->n_moe_layer; layer++) {

@@ -93,7 +93,8 @@ static err_code add_usage(const moebius_engine *g, struct usage *all, struct err
     TRY(code);
     if (!all->count)
         TRY(usage_create(all, seen->n_layer, seen->n_expert, e));
-    usage_merge(all, seen);
+    for (int i = 0; i < g->model->n_stage; i++) /* each has counted its layers */
+        usage_merge(all, experts_usage(g->model->stages[i].experts));
     return ERR_OK;
 }
 

@@ -53,6 +53,8 @@ err_code inspect_division_open(struct inspect_division *d, const struct inspect_
     struct usage past;
     *d = (struct inspect_division){0};
     TRY(device_options_parse(&d->asked, p->devices, 1, 1, p->split, e));
+    if (d->asked.split.kind == SPLIT_STAGES)
+        return err_set(e, ERR_USAGE, "split %s: it divides layers, not their experts; expected another one", p->split);
     if (d->asked.split.kind == SPLIT_GATE)
         return err_set(e, ERR_USAGE, "split %s: runs decide that when they begin; expected another one", p->split);
     if (m->n_moe_layer == 0)

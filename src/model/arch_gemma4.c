@@ -103,11 +103,11 @@ static err_code load_router_norm(struct loader *l, int64_t i, struct tensor *out
     float *values = mem_calloc((size_t)n, sizeof *values), scale = 1 / sqrtf((float)n);
     if (!values)
         return err_nomem(e, (size_t)n * sizeof *values, "router norm");
-    err_code code = backend_read(l->m->device, out, values, e);
+    err_code code = backend_read(load_device(l, i), out, values, e);
     for (int64_t j = 0; j < n; j++)
         values[j] *= scale;
     if (code == ERR_OK)
-        backend_write(l->m->device, out, values);
+        backend_write(load_device(l, i), out, values);
     mem_free(values);
     return code;
 }
@@ -138,9 +138,9 @@ static err_code load_token_embeddings(struct loader *l, struct err *e)
     if (m->n_token_embd == 0)
         return ERR_OK;
     int64_t n = m->n_token_embd * m->n_layer;
-    TRY(load_weight(l, -1, "per_layer_token_embd.weight", n, m->n_vocab, &m->token_embed, e));
-    TRY(load_weight(l, -1, "per_layer_model_proj.weight", m->n_embd, n, &m->token_embed_proj, e));
-    TRY(load_vector(l, -1, "per_layer_proj_norm.weight", m->n_token_embd, true, &m->token_embed_norm, e));
+    TRY(load_weight(l, LOAD_INPUT, "per_layer_token_embd.weight", n, m->n_vocab, &m->token_embed, e));
+    TRY(load_weight(l, LOAD_INPUT, "per_layer_model_proj.weight", m->n_embd, n, &m->token_embed_proj, e));
+    TRY(load_vector(l, LOAD_INPUT, "per_layer_proj_norm.weight", m->n_token_embd, true, &m->token_embed_norm, e));
     for (int64_t i = 0; i < m->n_layer; i++) {
         struct layer *y = &m->layers[i];
         TRY(load_weight(l, i, "inp_gate.weight", m->n_embd, m->n_token_embd, &y->token_gate, e));

@@ -9,13 +9,12 @@
 /* The convolution's taps, [n_tap][n] in the file, [n][n_tap] for us. */
 static err_code load_conv(struct loader *l, int64_t layer, struct delta_net *d, struct err *e)
 {
-    struct model *m = l->m;
+    struct backend *device = load_device(l, layer);
     struct tensor file;
     TRY(load_table(l, layer, "ssm_conv1d.weight", d->n_tap, d->n_mixed, true, &file, e));
     size_t n = (size_t)(d->n_tap * d->n_mixed);
     float *from = mem_calloc(n, sizeof *from), *to = mem_calloc(n, sizeof *to);
-    err_code code =
-        from && to ? backend_read(m->device, &file, from, e) : err_nomem(e, n * sizeof *from, "convolution");
+    err_code code = from && to ? backend_read(device, &file, from, e) : err_nomem(e, n * sizeof *from, "convolution");
     if (code == ERR_OK) {
         for (int64_t i = 0; i < d->n_mixed; i++)
             for (int64_t j = 0; j < d->n_tap; j++)
@@ -23,7 +22,7 @@ static err_code load_conv(struct loader *l, int64_t layer, struct delta_net *d, 
         d->conv = file;
         d->conv.ne[0] = d->n_mixed;
         d->conv.ne[1] = d->n_tap;
-        backend_write(m->device, &d->conv, to);
+        backend_write(device, &d->conv, to);
     }
     mem_free(from);
     mem_free(to);

@@ -20,8 +20,9 @@ static err_code run(const struct model *m, struct model_work *w, struct model_st
     static const struct model_forward_params p = {.sort_cutoff = 1};
     const struct model_rows rows = {.state = s, .ids = ids, .n = n, .n_out = 1};
     TRY(model_forward(m, w, &p, &rows, 1, e));
+    struct backend *last = m->stages[m->n_stage - 1].device;
     model_logits(m, w, 0, 1);
-    return backend_wait(m->device, backend_fence(m->device), e);
+    return backend_wait(last, backend_fence(last), e);
 }
 
 static err_code run_both(const struct model *m, struct model_work *w, enum elem_type type, struct err *e)
@@ -56,17 +57,31 @@ static err_code ask(const struct gguf *g, const struct model *m, struct model_wo
 
 err_code model_ask(const struct gguf *g, const struct model_load_params *p, struct err *refusals, struct err *e)
 {
-    struct model_load_params q = {.pool = p->pool, .describes_experts = true};
+    struct model_stage stages[MODEL_MAX_STAGE] = {{0}};
+    struct model_device devices[MODEL_MAX_STAGE] = {{0}};
+    struct model_load_params q = {.pool = p->pool,
+                                  .describes_experts = true,
+                                  .stages = stages,
+                                  .n_stage = p->n_stage,
+                                  .devices = devices,
+                                  .n_device = p->n_stage};
     struct model *m = NULL;
     struct model_work *w = NULL;
-    err_code code;
-    TRY(backend_asking_open(&q.device, p->device, e));
+    int n_device = p->n_stage ? p->n_stage : 1;
+    err_code code = ERR_OK;
+    for (int i = 0; i < n_device; i++) {
+        TRY_OUT(backend_asking_open(&stages[i].device, p->n_stage ? p->stages[i].device : p->device, e));
+        stages[i].end = p->n_stage ? p->stages[i].end : 0;
+        devices[i] = (struct model_device){.device = stages[i].device, .pool = p->pool};
+    }
+    q.device = stages[0].device;
     TRY_OUT(model_load(&m, g, &q, e));
     TRY_OUT(model_work_create(&w, m, MANY, 1, e));
     TRY_OUT(ask(g, m, w, refusals, e));
 out:
     model_work_close(&w);
     model_close(&m);
-    backend_close(&q.device);
+    for (int i = 0; i < n_device; i++)
+        backend_close(&stages[i].device);
     return code;
 }

@@ -4,9 +4,10 @@
  *   for each layer:   x += attention(norm(x));   x += ffn_or_moe(norm(x))
  *   logits = output(norm(x))
  *
- * Everything is enqueued on the model's device; only the MoE layers of a model whose experts are not all resident
- * wait for it. The last layer computes its second half, and the output its product, only for the rows of logits that
- * were asked for.
+ * Everything is enqueued on the device of the layer's stage; only the MoE layers of a model whose experts are not all
+ * resident wait for it. From one stage to the next the residual stream and what all layers use of a token (angles,
+ * embeddings for layers) go through the host's memory; lists and page tables are written to each. The last layer
+ * computes its second half, and the output its product, only for the rows of logits that were asked for.
  *
  * A batch is the tokens of one forward pass, which may be those of several texts: each text's follow each other. A
  * ubatch are those whose attention or dense feed-forward is computed at once. Routed experts take the whole batch, so
@@ -27,7 +28,9 @@
 struct pass {
     const struct model *m;
     const struct state_pool *pool; /* of all its texts */
-    struct model_work *w;
+    struct model_work *work;
+    struct stage_work *w; /* of the stage in hand, as are the tensors below and these two */
+    const struct model_stage *stage;
     const struct model_forward_params *p;
     struct backend *b;
     const struct model_rows *rows; /* [n_rows], the texts */
@@ -275,7 +278,7 @@ static void recur(const struct pass *p, const struct delta_net *d, const struct 
 }
 
 /* Rows [row, row + n) of the inputs that are kept of recurrent layer i. */
-static struct delta_inputs kept_inputs(const struct model_work *w, const struct delta_net *d, int64_t i, int64_t row,
+static struct delta_inputs kept_inputs(const struct stage_work *w, const struct delta_net *d, int64_t i, int64_t row,
                                        int64_t n)
 {
     const struct kept_inputs *k = &w->inputs;
@@ -286,18 +289,18 @@ static struct delta_inputs kept_inputs(const struct model_work *w, const struct 
         tensor_rows(shaped(tensor_rows(k->beta, at, k->most_rows), d->n_head_v, k->most_rows), row, n)};
 }
 
-/* How many recurrent layers come before layer i. */
-static int64_t recurrent_index(const struct model *m, int64_t i)
+/* How many of the layers [first, end) are recurrent. */
+static int64_t count_recurrent(const struct model *m, int64_t first, int64_t end)
 {
     int64_t n = 0;
-    for (int64_t j = 0; j < i; j++)
-        n += m->layers[j].is_recurrent;
+    for (int64_t i = first; i < end; i++)
+        n += m->layers[i].is_recurrent;
     return n;
 }
 
 bool model_is_recurrent(const struct model *m)
 {
-    return recurrent_index(m, m->n_layer) > 0;
+    return count_recurrent(m, 0, m->n_layer) > 0;
 }
 
 static void copy_rows(const struct pass *p, const struct tensor *from, int64_t first, const struct tensor *to)
@@ -315,7 +318,8 @@ static void keep_inputs(const struct pass *p, int64_t i, const struct delta_inpu
         if (!p->rows[r].is_draft)
             continue;
         if (from < to) {
-            const struct delta_inputs k = kept_inputs(p->w, d, recurrent_index(p->m, i), row + from - first, to - from);
+            int64_t index = count_recurrent(p->m, p->stage->first, i);
+            const struct delta_inputs k = kept_inputs(p->w, d, index, row + from - first, to - from);
             copy_rows(p, &in->mixed, from - p->first, &k.mixed);
             copy_rows(p, &in->alpha, from - p->first, &k.alpha);
             copy_rows(p, &in->beta, from - p->first, &k.beta);
@@ -431,13 +435,13 @@ static bool is_resident(const struct model *m, int moe_layer)
     return all;
 }
 
-/* Fills `next` to predict layer i's choice. False: there is none, or nobody wants a prediction. Where a layer goes on
- * with few tokens, what all would choose is not read ahead. */
+/* Fills `next` to predict layer i's choice. False: the stage has none, or nobody wants a prediction. Where a layer goes
+ * on with few tokens, what all would choose is not read ahead. */
 static bool find_next(const struct pass *p, int64_t i, const struct tensor *dense, struct router_input *r,
                       struct moe_next *next)
 {
     const struct model *m = p->m;
-    const struct layer *y = i < m->n_layer ? &m->layers[i] : NULL;
+    const struct layer *y = i < p->stage->end ? &m->layers[i] : NULL;
     const struct moe_trace *trace = p->p->trace;
     if (!y || !y->is_moe)
         return false;
@@ -452,7 +456,7 @@ static err_code prefetch_first(const struct pass *p, int64_t i, struct err *e)
 {
     struct moe_next next;
     struct router_input r;
-    if ((i > 0 && p->m->layers[i - 1].is_moe) || !find_next(p, i, NULL, &r, &next) || !next.prefetch)
+    if ((i > p->stage->first && p->m->layers[i - 1].is_moe) || !find_next(p, i, NULL, &r, &next) || !next.prefetch)
         return ERR_OK;
     return moe_predict(p->w->moe, &next, NULL, e);
 }
@@ -707,6 +711,14 @@ static void write_page_tables(const struct pass *p)
     }
 }
 
+/* Takes up the work of a stage. */
+static void enter(struct pass *p, int stage)
+{
+    p->stage = &p->m->stages[stage];
+    p->w = &p->work->stages[stage];
+    p->b = p->stage->device;
+}
+
 /* Work space for page tables of the texts' whole contexts, and for the inputs that are kept. */
 static err_code fit_work(struct pass *p, struct err *e)
 {
@@ -715,36 +727,89 @@ static err_code fit_work(struct pass *p, struct err *e)
         n_page += n_blocks(p->rows[r].state->n_ctx);
         n_kept += p->rows[r].is_draft ? p->rows[r].n : 0;
     }
-    TRY(work_fit_pages(p->w, n_page, p->pool->n_cache_kind, e));
-    p->keeps_inputs = n_kept > 0 && p->w->sizes.is_recurrent;
-    if (!p->keeps_inputs)
-        return ERR_OK;
-    p->w->inputs.pool = NULL;
-    return work_fit_inputs(p->w, n_kept, recurrent_index(p->m, p->m->n_layer), e);
+    p->keeps_inputs = n_kept > 0 && model_is_recurrent(p->m);
+    for (int s = 0; s < p->m->n_stage; s++) {
+        enter(p, s);
+        TRY(work_fit_pages(p->w, n_page, p->pool->n_cache_kind, e));
+        if (!p->keeps_inputs || !p->w->sizes.is_recurrent)
+            continue;
+        p->w->inputs.pool = NULL;
+        TRY(work_fit_inputs(p->w, n_kept, count_recurrent(p->m, p->stage->first, p->stage->end), e));
+    }
+    return ERR_OK;
 }
 
-static err_code run(struct pass *p, struct err *e)
+/* to = from, which lies on another device */
+static err_code bring(const struct pass *p, struct backend *device, const struct tensor *from, const struct tensor *to,
+                      struct err *e)
+{
+    TRY(backend_read(device, from, p->work->crossing, e));
+    backend_write(p->b, to, p->work->crossing);
+    return ERR_OK;
+}
+
+/* Brings over what the layers before have left, and what all layers use. */
+static err_code cross(struct pass *p, const struct pass *before, struct err *e)
 {
     const struct model *m = p->m;
-    p->x = shaped(p->w->x, m->n_embd, p->n);
-    p->h = shaped(p->w->h, m->n_embd, p->n);
-    write_positions(p);
-    write_slots(p);
-    write_page_tables(p);
+    int64_t n_token_all = m->n_token_embd * m->n_layer;
+    struct tensor room = p->w->rope;
+    TRY(bring(p, before->b, &before->x, &p->x, e));
+    for (int i = 0; i < m->n_rope; i++) {
+        p->rope[i] = shaped(room, m->ropes[i].n_rot, p->n);
+        room.off_bytes += tensor_bytes(&p->rope[i]);
+        TRY(bring(p, before->b, &before->rope[i], &p->rope[i], e));
+    }
+    if (n_token_all == 0)
+        return ERR_OK;
+    const struct tensor from = shaped(before->w->token_embed, n_token_all, p->n),
+                        to = shaped(p->w->token_embed, n_token_all, p->n);
+    return bring(p, before->b, &from, &to, e);
+}
+
+/* x = embedding(ids), and what all layers use */
+static void embed(struct pass *p)
+{
+    const struct model *m = p->m;
     backend_enqueue(
         p->b,
         &(struct op){.kind = OP_EMBED, .in = {p->ids}, .out = {p->x}, .weight = {m->embed}, .scale = m->embed_scale});
     rope_tables(p);
     if (m->n_token_embd)
         token_embeddings(p);
-    for (int64_t i = 0; i < m->n_layer; i++) {
-        TRY(layer(p, i, e));
-        TRY(report_hidden(p, i, e));
+}
+
+/* x as it goes into the stage's first layer. */
+static err_code begin_stage(struct pass *p, int stage, struct err *e)
+{
+    const struct pass before = *p;
+    enter(p, stage);
+    p->x = shaped(p->w->x, p->m->n_embd, p->n);
+    p->h = shaped(p->w->h, p->m->n_embd, p->n);
+    write_positions(p);
+    write_slots(p);
+    write_page_tables(p);
+    if (stage > 0)
+        return cross(p, &before, e);
+    embed(p);
+    return ERR_OK;
+}
+
+static err_code run(struct pass *p, struct err *e)
+{
+    const struct model *m = p->m;
+    for (int s = 0; s < m->n_stage; s++) {
+        TRY(begin_stage(p, s, e));
+        for (int64_t i = p->stage->first; i < p->stage->end; i++) {
+            TRY(layer(p, i, e));
+            TRY(report_hidden(p, i, e));
+        }
     }
-    p->w->kept = p->x;
-    p->w->normed = p->h;
+    struct stage_work *last = &p->work->stages[m->n_stage - 1];
+    last->kept = p->x;
+    last->normed = p->h;
     if (min_i64(p->n_out, p->p->n_logits) > 0)
-        model_logits(m, p->w, 0, min_i64(p->n_out, p->p->n_logits));
+        model_logits(m, p->work, 0, min_i64(p->n_out, p->p->n_logits));
     TRY(backend_wait(p->b, backend_fence(p->b), e));
     return cancel_check(&p->p->cancel, e); /* operations may have left work out */
 }
@@ -769,9 +834,10 @@ static err_code begin(const struct pass *p, struct err *e)
 static void commit(const struct pass *p)
 {
     int64_t row = 0;
-    if (p->keeps_inputs) {
-        p->w->inputs.pool = p->pool;
-        p->w->inputs.tick = p->pool->tick;
+    for (int s = 0; p->keeps_inputs && s < p->m->n_stage; s++) {
+        struct kept_inputs *k = &p->work->stages[s].inputs;
+        k->pool = p->pool;
+        k->tick = p->pool->tick;
     }
     for (int64_t r = 0; r < p->n_rows; r++) {
         const struct model_rows *x = &p->rows[r];
@@ -785,15 +851,14 @@ static void commit(const struct pass *p)
 err_code model_forward(const struct model *m, struct model_work *w, const struct model_forward_params *params,
                        const struct model_rows *rows, int64_t n_rows, struct err *e)
 {
-    struct pass p = {
-        .m = m, .pool = rows[0].state->pool, .w = w, .p = params, .b = m->device, .rows = rows, .n_rows = n_rows};
+    struct pass p = {.m = m, .pool = rows[0].state->pool, .work = w, .p = params, .rows = rows, .n_rows = n_rows};
     for (int64_t r = 0; r < n_rows; r++) {
         assert(rows[r].n >= 1 && rows[r].n_out >= 0 && rows[r].n_out <= rows[r].n && rows[r].state->pool == p.pool);
         assert(!rows[r].is_decode || (rows[r].n == 1 && (r == 0 || rows[r - 1].is_decode)));
         p.n += rows[r].n;
         p.n_out += rows[r].n_out;
     }
-    assert(p.n >= 1 && p.n <= w->sizes.n_batch);
+    assert(p.n >= 1 && p.n <= w->stages[0].sizes.n_batch);
     TRY(fit_work(&p, e));
     TRY(begin(&p, e));
     err_code code = run(&p, e);
@@ -806,32 +871,44 @@ err_code model_forward(const struct model *m, struct model_work *w, const struct
 
 /* ---- going back ------------------------------------------------------------------------------------------------ */
 
-/* Takes the recurrent layers through the first n tokens of a text's last batch again. */
+/* Takes a stage's recurrent layers through the first n tokens of a text's last batch again. */
+static err_code recur_stage(struct pass *p, const struct model_state *s, struct err *e)
+{
+    int64_t n = p->n, n_recurrent = 0;
+    if (!p->w->sizes.is_recurrent)
+        return ERR_OK;
+    for (int64_t t = 0; t < n; t++)
+        p->w->host_rows[t] = s->draft.slot;
+    p->from = write_list(p, &p->w->from, n);
+    for (int64_t t = 0; t < n; t++)
+        p->w->host_rows[t] = s->slot;
+    p->to = write_list(p, &p->w->to, n);
+    for (int64_t i = p->stage->first; i < p->stage->end; i++) {
+        const struct delta_net *d = &p->m->layers[i].delta;
+        if (!p->m->layers[i].is_recurrent)
+            continue;
+        const struct delta_inputs in = kept_inputs(p->w, d, n_recurrent++, s->draft.row, n);
+        const struct tensor out = shaped(p->w->attn, d->n_head_v * d->dv, n);
+        recur(p, d, &s->pool->layers[i], &in, &out);
+    }
+    return backend_wait(p->b, backend_fence(p->b), e);
+}
+
 static err_code recur_again(const struct model *m, struct model_work *w, struct model_state *s, int64_t n,
                             struct err *e)
 {
-    struct pass p = {.m = m, .pool = s->pool, .w = w, .b = m->device, .n = n};
-    for (int64_t t = 0; t < n; t++)
-        w->host_rows[t] = s->draft.slot;
-    p.from = write_list(&p, &w->from, n);
-    for (int64_t t = 0; t < n; t++)
-        w->host_rows[t] = s->slot;
-    p.to = write_list(&p, &w->to, n);
-    for (int64_t i = 0, k = 0; i < m->n_layer; i++) {
-        const struct delta_net *d = &m->layers[i].delta;
-        if (!m->layers[i].is_recurrent)
-            continue;
-        const struct delta_inputs in = kept_inputs(w, d, k++, s->draft.row, n);
-        const struct tensor out = shaped(w->attn, d->n_head_v * d->dv, n);
-        recur(&p, d, &s->pool->layers[i], &in, &out);
+    struct pass p = {.m = m, .pool = s->pool, .work = w, .n = n};
+    for (int i = 0; i < m->n_stage; i++) {
+        enter(&p, i);
+        TRY(recur_stage(&p, s, e));
     }
-    return backend_wait(p.b, backend_fence(p.b), e);
+    return ERR_OK;
 }
 
 int64_t model_go_back(const struct model *m, struct model_work *w, struct model_state *s, int64_t pos)
 {
     struct err e;
-    const struct kept_inputs *k = &w->inputs;
+    const struct kept_inputs *k = &w->stages[0].inputs;
     bool is_kept = s->draft.is_open && k->pool == s->pool && k->tick == s->draft.tick;
     int64_t first = s->draft.pos;
     if (!is_kept || pos < first || pos >= s->pos || !state_take_back(s, pos))
@@ -843,10 +920,11 @@ int64_t model_go_back(const struct model *m, struct model_work *w, struct model_
     return s->pos;
 }
 
-void model_logits(const struct model *m, struct model_work *w, int64_t first, int64_t n)
+void model_logits(const struct model *m, struct model_work *work, int64_t first, int64_t n)
 {
+    struct stage_work *w = &work->stages[work->n_stage - 1];
     assert(n >= 1 && n <= w->sizes.n_logits);
-    const struct pass p = {.m = m, .b = m->device};
+    const struct pass p = {.m = m, .b = w->device};
     struct tensor x = tensor_rows(w->kept, first, n), h = shaped(w->normed, m->n_embd, n);
     struct tensor y = shaped(w->logits, m->n_vocab, n);
     norm(&p, &x, &m->out_norm, m->n_embd, &h);
@@ -859,6 +937,7 @@ void model_logits(const struct model *m, struct model_work *w, int64_t first, in
 
 err_code model_logits_row(const struct model_work *w, int64_t i, float *logits, struct err *e)
 {
-    const struct tensor y = tensor_rows(w->logits, i, 1);
-    return backend_read(w->device, &y, logits, e);
+    const struct stage_work *last = &w->stages[w->n_stage - 1];
+    const struct tensor y = tensor_rows(last->logits, i, 1);
+    return backend_read(last->device, &y, logits, e);
 }

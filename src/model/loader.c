@@ -132,6 +132,14 @@ static void full_name(int64_t layer, const char *name, char out[NAME_BYTES])
         snprintf(out, NAME_BYTES, "blk.%lld.%s", (long long)layer, name);
 }
 
+struct backend *load_device(const struct loader *l, int64_t layer)
+{
+    const struct model *m = l->m;
+    return layer == LOAD_OUTPUT ? m->stages[m->n_stage - 1].device
+           : layer < 0          ? m->device
+                                : model_stage_of(m, layer)->device;
+}
+
 const struct gguf_tensor *load_find(const struct loader *l, int64_t layer, const char *name)
 {
     char full[NAME_BYTES];
@@ -208,17 +216,18 @@ static err_code read_rows(void *user, uint64_t row0, uint64_t n, void *dst, stru
     return ERR_OK;
 }
 
-/* Hands rows that `src` reads to the device; the model owns the result. */
-static err_code load_matrix(struct loader *l, const char *name, struct weight_desc d, const struct weight_source *src,
-                            struct weight **out, struct err *e)
+/* Hands rows that `src` reads to the layer's device; the model owns the result. */
+static err_code load_matrix(struct loader *l, int64_t layer, const char *name, struct weight_desc d,
+                            const struct weight_source *src, struct weight **out, struct err *e)
 {
     struct model *m = l->m;
     d.name = arena_strndup(&m->arena, name, strlen(name));
     if (!d.name)
         return err_nomem(e, strlen(name), "a name");
     assert(m->n_weights < m->weights_capacity);
-    TRY(backend_weight_load(m->device, &d, src, out, e));
-    m->weights[m->n_weights++] = *out;
+    struct backend *device = load_device(l, layer);
+    TRY(backend_weight_load(device, &d, src, out, e));
+    m->weights[m->n_weights++] = (struct model_weight){device, *out};
     return ERR_OK;
 }
 
@@ -234,7 +243,7 @@ err_code load_weight_rows(struct loader *l, const struct file_matrix *from, cons
         n_row += runs[i].n_row;
     /* one part of a tensor stands for all of it, as all see the same: that with its first row */
     const struct weight_desc d = {.type = t->info, .k = from->k, .n_row = n_row, .is_observed = runs[0].first == 0};
-    return load_matrix(l, t->name, d, &(struct weight_source){read_rows, &src}, out, e);
+    return load_matrix(l, from->layer, t->name, d, &(struct weight_source){read_rows, &src}, out, e);
 }
 
 enum { HEAD_ROWS = LAYOUT_R16_ROWS }; /* a head's rows are filled up to a multiple with zero rows */
@@ -305,7 +314,7 @@ err_code load_head_weight(struct loader *l, int64_t layer, const char *name, con
                                   .k = rows->k,
                                   .n_row = n_head * src.n_padded,
                                   .is_observed = !rows->transposed && shape[2] == n_head};
-    return load_matrix(l, t->name, d, &(struct weight_source){read_head_rows, &src}, out, e);
+    return load_matrix(l, layer, t->name, d, &(struct weight_source){read_head_rows, &src}, out, e);
 }
 
 err_code load_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row, struct weight **out,
@@ -358,7 +367,7 @@ static err_code load_table_to(struct loader *l, struct backend *device, const st
 err_code load_table(struct loader *l, int64_t layer, const char *name, int64_t n, int64_t n_row, bool need,
                     struct tensor *out, struct err *e)
 {
-    return load_table_to(l, l->m->device, &(struct file_matrix){layer, name, n, n_row}, need, out, e);
+    return load_table_to(l, load_device(l, layer), &(struct file_matrix){layer, name, n, n_row}, need, out, e);
 }
 
 /* ---- trunk --------------------------------------------------------------------------------------------------- */
@@ -428,8 +437,28 @@ err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const 
                        gguf_file_path(l->g, 0), key, type.s);
     }
     if (divisors)
-        TRY(load_vector(l, -1, divisors, n_rot / 2, false, &r.divisors, e));
+        TRY(load_vector(l, LOAD_INPUT, divisors, n_rot / 2, false, &r.divisors, e));
     *index = load_add_rope(m, r);
+    return ERR_OK;
+}
+
+/* Says which device computes which layers, once their number is known. */
+static err_code take_stages(struct loader *l, struct err *e)
+{
+    struct model *m = l->m;
+    const struct model_load_params *p = l->p;
+    m->n_stage = p->n_stage ? p->n_stage : 1;
+    m->stages[0] = (struct model_stage){.device = m->device, .end = m->n_layer};
+    for (int i = 0; i < p->n_stage; i++) {
+        int64_t first = i ? m->stages[i - 1].end : 0, end = i < p->n_stage - 1 ? p->stages[i].end : m->n_layer;
+        m->stages[i] = (struct model_stage){.device = p->stages[i].device, .first = first, .end = end};
+        if (first >= end || end > m->n_layer)
+            return err_set(e, ERR_USAGE,
+                           "%s: %lld layers can't be divided among %d devices so that device %d has layers %lld to "
+                           "%lld: expected some for each",
+                           gguf_file_path(l->g, 0), (long long)m->n_layer, p->n_stage, i, (long long)first,
+                           (long long)end - 1);
+    }
     return ERR_OK;
 }
 
@@ -450,16 +479,19 @@ err_code load_trunk(struct loader *l, struct err *e)
                        path, (long long)l->n_block, (long long)n_nextn, LIMIT_LAYERS);
     if (m->n_embd < 1)
         return err_set(e, ERR_FORMAT, "%s: %s.embedding_length is 0, expected at least 1", path, m->arch);
-    const struct gguf_tensor *embd = load_find(l, -1, "token_embd.weight");
+    TRY(take_stages(l, e));
+    const struct gguf_tensor *embd = load_find(l, LOAD_INPUT, "token_embd.weight");
     if (!embd)
         return err_set(e, ERR_FORMAT, "%s: tensor token_embd.weight is missing: a vocabulary without a model?", path);
     m->n_vocab = (int64_t)embd->ne[1];
-    TRY(load_weight(l, -1, "token_embd.weight", m->n_embd, m->n_vocab, &m->embed, e));
+    TRY(load_weight(l, LOAD_INPUT, "token_embd.weight", m->n_embd, m->n_vocab, &m->embed, e));
     m->embed_scale = m->residual_scale = m->logit_scale = 1;
-    TRY(load_vector(l, -1, "output_norm.weight", m->n_embd, true, &m->out_norm, e));
+    TRY(load_vector(l, LOAD_OUTPUT, "output_norm.weight", m->n_embd, true, &m->out_norm, e));
     m->output = m->embed;
-    if (load_find(l, -1, "output.weight"))
-        TRY(load_weight(l, -1, "output.weight", m->n_embd, m->n_vocab, &m->output, e));
+    bool is_tied = !load_find(l, LOAD_OUTPUT, "output.weight");
+    if (!is_tied || load_device(l, LOAD_OUTPUT) != m->device)
+        TRY(load_weight(l, LOAD_OUTPUT, is_tied ? "token_embd.weight" : "output.weight", m->n_embd, m->n_vocab,
+                        &m->output, e));
     m->layers = arena_calloc(&m->arena, (size_t)m->n_layer, sizeof *m->layers);
     m->expert_layers = arena_calloc(&m->arena, (size_t)m->n_layer, sizeof *m->expert_layers);
     if (!m->layers || !m->expert_layers)
@@ -660,7 +692,7 @@ static err_code load_routed(struct loader *l, int64_t layer, struct moe_layer *y
     if (up != gate)
         TRY(keep_name(l, up, &y->tensors[EXPERT_UP], e));
     TRY(keep_name(l, down, &y->tensors[EXPERT_DOWN], e));
-    TRY(load_expert_bias(l, m->device, layer, n_ff, y->n_expert, y->bias, e));
+    TRY(load_expert_bias(l, load_device(l, layer), layer, n_ff, y->n_expert, y->bias, e));
     l->m->expert_layers[y->experts_layer] =
         (struct expert_layer){.index = (int)layer,
                               .n_expert = y->n_expert,

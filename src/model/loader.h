@@ -50,7 +50,15 @@ MUST_USE err_code load_layer_u32_opt(struct loader *l, const char *suffix, int64
 /* A flag from an array of one for each layer; *out stays when the key is absent or no array. */
 MUST_USE err_code load_layer_flag_opt(struct loader *l, const char *suffix, int64_t layer, bool *out, struct err *e);
 
-/* ---- tensors: NAME (layer -1) or "blk.LAYER.NAME" ------------------------------------------------------------ */
+/* ---- tensors: "blk.LAYER.NAME", or NAME where `layer` is one of these ------------------------------------------ */
+
+enum {
+    LOAD_INPUT = -1, /* on the first layer's device */
+    LOAD_OUTPUT = -2 /* on the last one's */
+};
+
+/* The device that has a layer's tensors. */
+struct backend *load_device(const struct loader *l, int64_t layer);
 
 /* NULL when absent. */
 const struct gguf_tensor *load_find(const struct loader *l, int64_t layer, const char *name);
@@ -61,7 +69,7 @@ MUST_USE err_code load_weight(struct loader *l, int64_t layer, const char *name,
 
 /* A matrix as the file has it. */
 struct file_matrix {
-    int64_t layer; /* -1: the tensor is named without one */
+    int64_t layer; /* or LOAD_INPUT, LOAD_OUTPUT */
     const char *name;
     int64_t k, n_row;
 };

@@ -29,6 +29,19 @@ static arch_load_fn *arch_loader(struct gguf_string name, const char **kept)
     return NULL;
 }
 
+const struct model_stage *model_stage_of(const struct model *m, int64_t layer)
+{
+    const struct model_stage *s = m->stages;
+    while (layer >= s->end)
+        s++;
+    return s;
+}
+
+struct experts *model_experts_of(const struct model *m, int moe_layer)
+{
+    return model_stage_of(m, m->expert_layers[moe_layer].index)->experts;
+}
+
 uint64_t model_load_bytes(const struct gguf *g)
 {
     uint64_t n = 0;
@@ -88,7 +101,7 @@ static err_code list_devices(struct loader *l, struct err *e)
             return err_nomem(e, (size_t)m->n_moe_layer * sizeof *d->rules, "the devices");
         for (int64_t j = 0; j < m->n_layer; j++) {
             const struct moe_layer *y = &m->layers[j].moe;
-            if (m->layers[j].is_moe)
+            if (m->layers[j].is_moe && m->n_stage == 1) /* else nobody asks for a layer's experts from elsewhere */
                 TRY(load_expert_rules(l, d, y, &d->rules[y->experts_layer], e));
         }
     }
@@ -144,6 +157,15 @@ static void parts_close(struct parts *x)
     mem_free(x->least);
 }
 
+/* Where several devices compute layers, a layer's experts are with it: all of them, or none. */
+static void mark_layer(struct parts *x, const struct model *m, const struct model_device *d, int layer)
+{
+    struct expert_layer *y = &x->layers[layer];
+    bool is_home = model_stage_of(m, y->index)->device == d->device, *none = x->is_here + layer * x->n_expert;
+    y->is_here = is_home ? NULL : none;
+    x->n_here[layer] = is_home ? y->n_expert : 0;
+}
+
 /* Marks which experts a device has. */
 static void mark(struct parts *x, const struct model *m, const struct model_device *d)
 {
@@ -151,6 +173,8 @@ static void mark(struct parts *x, const struct model *m, const struct model_devi
         struct expert_layer *y = &x->layers[i];
         bool *is_here = x->is_here + i * x->n_expert;
         x->n_here[i] = y->n_expert;
+        if (m->n_stage > 1)
+            mark_layer(x, m, d, i);
         if (!m->division.n_place)
             continue;
         y->is_here = is_here;
@@ -271,9 +295,11 @@ static err_code divide_and_load(struct loader *l, struct parts *x, struct err *e
     sum_up(x, l);
     for (int i = 0; i < m->n_device; i++) {
         TRY(create_experts(l, x, i, e));
-        if (m->devices[i].device == m->device)
-            m->experts = m->devices[i].experts;
+        for (int j = 0; j < m->n_stage; j++)
+            if (m->devices[i].device == m->stages[j].device)
+                m->stages[j].experts = m->devices[i].experts;
     }
+    m->experts = m->stages[0].experts;
     for (int i = 0; i < m->n_device; i++) {
         TRY(experts_load(m->devices[i].experts, p->progress ? expert_progress : NULL, &progress, e));
         progress.n_before += experts_counters(m->devices[i].experts).n_read_bytes;
@@ -290,6 +316,20 @@ static err_code load_experts(struct loader *l, struct err *e)
     err_code code = divide_and_load(l, &x, e);
     parts_close(&x);
     return code;
+}
+
+/* A cache is where its layer is computed. */
+static err_code check_caches(const struct loader *l, struct err *e)
+{
+    const struct model *m = l->m;
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        int64_t of = m->layers[i].attn.kv_layer;
+        if (!m->layers[i].is_recurrent && model_stage_of(m, of) != model_stage_of(m, i))
+            return err_set(e, ERR_USAGE,
+                           "%s: layer %lld uses the keys and values of layer %lld: expected both on one device",
+                           gguf_file_path(l->g, 0), (long long)i, (long long)of);
+    }
+    return ERR_OK;
 }
 
 err_code model_load(struct model **out, const struct gguf *g, const struct model_load_params *params, struct err *e)
@@ -321,6 +361,7 @@ err_code model_load(struct model **out, const struct gguf *g, const struct model
         goto out;
     }
     TRY_OUT(load(&l, e));
+    TRY_OUT(check_caches(&l, e));
     warn_unused(&l);
     TRY_OUT(load_experts(&l, e));
 out:
@@ -340,7 +381,7 @@ void model_close(struct model **out)
         experts_close(&m->devices[i].experts);
     division_close(&m->division);
     for (size_t i = 0; i < m->n_weights; i++)
-        backend_weight_close(m->device, &m->weights[i]);
+        backend_weight_close(m->weights[i].device, &m->weights[i].weight);
     for (size_t i = 0; i < m->n_buffers; i++)
         backend_buffer_close(m->buffers[i].device, &m->buffers[i].buffer);
     arena_close(&m->arena);

@@ -131,6 +131,15 @@ struct layer {
     struct tensor out_scale; /* [1], multiplies x at the layer's end; may be absent */
 };
 
+enum { MODEL_MAX_STAGE = 8 };
+
+/* Layers that follow each other, and the device that computes them: their weights, experts and caches are there. */
+struct model_stage {
+    struct backend *device;  /* borrowed */
+    int64_t first, end;      /* the layers are [first, end) */
+    struct experts *experts; /* of these layers, one of model.devices'; NULL as model.experts */
+};
+
 /* A device of this process that has routed experts. */
 struct model_device {
     struct backend *device; /* these two are borrowed */
@@ -167,6 +176,9 @@ struct model {
     float logit_softcap;             /* and then bent towards this bound; 0: they are not */
     struct layer *layers;            /* [n_layer] */
 
+    int n_stage;                                /* 1 where one device computes all layers */
+    struct model_stage stages[MODEL_MAX_STAGE]; /* [n_stage], in the layers' order */
+
     int n_moe_layer;
     struct expert_layer *expert_layers; /* [n_moe_layer] all experts of each */
     struct experts *experts;      /* of `device`, one of `devices`; NULL where that has none: in a dense model, in a
@@ -179,9 +191,12 @@ struct model {
 
     struct err cache_refusals[CACHE_TYPES]; /* why the device can't run it with caches of a type; ERR_OK: it can */
 
-    struct backend *device;  /* borrowed */
-    struct arena arena;      /* of everything here that is an array */
-    struct weight **weights; /* [n_weights], owned */
+    struct backend *device; /* of the first stage; borrowed */
+    struct arena arena;     /* of everything here that is an array */
+    struct model_weight {
+        struct backend *device;
+        struct weight *weight;
+    } * weights; /* [n_weights], owned */
     size_t n_weights, weights_capacity;
     struct model_buffer {
         struct backend *device;
@@ -192,6 +207,11 @@ struct model {
 
 struct model_load_params {
     struct backend *device;
+    /* Where several devices compute layers: the stages' devices, `device` being the first, and their ends but for the
+     * last one, which has the rest. Experts are with their layers: `devices` lists the same devices, and `divide` is
+     * NULL. n_stage 0: `device` computes all layers. */
+    const struct model_stage *stages;
+    int n_stage; /* up to MODEL_MAX_STAGE */
     struct pool *pool;
     struct store *store;        /* NULL: nothing is read, see model_load */
     bool describes_experts;     /* without a store: there are experts, which count as resident */
@@ -221,6 +241,12 @@ struct model_load_params {
 MUST_USE err_code model_load(struct model **out, const struct gguf *g, const struct model_load_params *params,
                              struct err *e);
 void model_close(struct model **m);
+
+/* The stage that computes a layer. */
+const struct model_stage *model_stage_of(const struct model *m, int64_t layer);
+
+/* The experts of a MoE layer, where it is computed; NULL as model.experts. */
+struct experts *model_experts_of(const struct model *m, int moe_layer);
 
 /* The bytes that model_load will read, for a progress display. */
 uint64_t model_load_bytes(const struct gguf *g);
@@ -252,6 +278,9 @@ size_t state_pool_max_bytes(const struct state_pool *p);
 size_t state_pool_checkpoint_bytes(const struct state_pool *p);
 /* What a text of n_ctx tokens takes at most, with what batches of n_batch need besides and without checkpoints. */
 size_t state_pool_text_bytes(const struct state_pool *p, int64_t n_ctx, int64_t n_batch);
+
+/* The same of the pages' parts on one stage's device. */
+size_t state_pool_stage_bytes(const struct state_pool *p, int stage, int64_t n_ctx, int64_t n_batch);
 
 /* One text: its position, and its pages of the pool. */
 struct model_state;

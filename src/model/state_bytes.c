@@ -13,7 +13,7 @@
 struct walk {
     const struct model_state *s;
     int64_t from, to;
-    err_code (*piece)(void *user, const struct tensor *t, struct err *e);
+    err_code (*piece)(void *user, struct backend *device, const struct tensor *t, struct err *e);
     void *user;
     const struct checkpoint *past; /* what the state at `to` was, where the text has gone on; NULL: its own pages */
 };
@@ -52,21 +52,23 @@ static int32_t find_slot(const struct walk *w)
 
 /* ---- the walk ------------------------------------------------------------------------------------------------- */
 
-static err_code walk_cache(const struct walk *w, int kind, const struct paged *cache, struct err *e)
+static err_code walk_cache(const struct walk *w, const struct layer_pages *y, const struct paged *cache, struct err *e)
 {
+    int kind = y->kind;
     int64_t first = max_i64(w->from, window_first(w->s->pool->kinds[kind].window, w->to));
     for (int64_t head = 0; head < cache->page.ne[2]; head++)
         for (int64_t p = first, n; p < w->to; p += n) {
             int64_t row = p % ATTENTION_BLOCK;
             n = min_i64(w->to - p, ATTENTION_BLOCK - row);
             struct tensor t = tensor_rows(paged_part(cache, find_page(w, kind, p / ATTENTION_BLOCK), head), row, n);
-            TRY(w->piece(w->user, &t, e));
+            TRY(w->piece(w->user, y->device, &t, e));
         }
     return ERR_OK;
 }
 
 /* A layer's recurrent state, in page `slot`; -1: zeros. */
-static err_code walk_slot(const struct walk *w, const struct paged *x, int32_t slot, struct err *e)
+static err_code walk_slot(const struct walk *w, const struct layer_pages *y, const struct paged *x, int32_t slot,
+                          struct err *e)
 {
     if (is_absent(x))
         return ERR_OK;
@@ -74,7 +76,7 @@ static err_code walk_slot(const struct walk *w, const struct paged *x, int32_t s
         struct tensor t = paged_part(x, slot < 0 ? 0 : slot, i);
         if (slot < 0)
             t.buffer = NULL;
-        TRY(w->piece(w->user, &t, e));
+        TRY(w->piece(w->user, y->device, &t, e));
     }
     return ERR_OK;
 }
@@ -86,17 +88,17 @@ static err_code walk(const struct walk *w, struct err *e)
     for (int64_t i = 0; i < p->n_layer; i++) {
         const struct layer_pages *y = &p->layers[i];
         if (!is_absent(&y->k)) {
-            TRY(walk_cache(w, y->kind, &y->k, e));
+            TRY(walk_cache(w, y, &y->k, e));
             if (y->v.page.off_bytes != y->k.page.off_bytes)
-                TRY(walk_cache(w, y->kind, &y->v, e));
+                TRY(walk_cache(w, y, &y->v, e));
         }
-        TRY(walk_slot(w, &y->past, slot, e));
-        TRY(walk_slot(w, &y->delta, slot, e));
+        TRY(walk_slot(w, y, &y->past, slot, e));
+        TRY(walk_slot(w, y, &y->delta, slot, e));
     }
     return ERR_OK;
 }
 
-static err_code add_bytes(void *user, const struct tensor *t, struct err *e)
+static err_code add_bytes(void *user, struct backend *device, const struct tensor *t, struct err *e)
 {
     *(uint64_t *)user += tensor_bytes(t);
     return ERR_OK;
@@ -114,32 +116,31 @@ uint64_t model_state_saved_bytes(const struct model_state *s, int64_t from, int6
 /* ---- transfers ------------------------------------------------------------------------------------------------ */
 
 struct transfer {
-    struct backend *device;
     model_state_bytes_fn *fn;
     void *user;
     char *staging;
 };
 
-static err_code save_piece(void *user, const struct tensor *t, struct err *e)
+static err_code save_piece(void *user, struct backend *device, const struct tensor *t, struct err *e)
 {
     const struct transfer *x = user;
     if (t->buffer)
-        TRY(backend_read(x->device, t, x->staging, e));
+        TRY(backend_read(device, t, x->staging, e));
     else
         memset(x->staging, 0, tensor_bytes(t));
     return x->fn(x->user, x->staging, tensor_bytes(t), e);
 }
 
-static err_code load_piece(void *user, const struct tensor *t, struct err *e)
+static err_code load_piece(void *user, struct backend *device, const struct tensor *t, struct err *e)
 {
     const struct transfer *x = user;
     TRY(x->fn(x->user, x->staging, tensor_bytes(t), e));
     if (t->buffer) /* else these are the zeros of an empty text */
-        backend_write(x->device, t, x->staging);
+        backend_write(device, t, x->staging);
     return ERR_OK;
 }
 
-static err_code keep_largest(void *user, const struct tensor *t, struct err *e)
+static err_code keep_largest(void *user, struct backend *device, const struct tensor *t, struct err *e)
 {
     size_t *largest = user, n = tensor_bytes(t);
     *largest = n > *largest ? n : *largest;
@@ -148,11 +149,11 @@ static err_code keep_largest(void *user, const struct tensor *t, struct err *e)
 
 /* Walks the state at `to`, or what a checkpoint has kept of it. */
 static err_code transfer(const struct model_state *s, int64_t from, int64_t to, const struct checkpoint *past,
-                         err_code (*piece)(void *user, const struct tensor *t, struct err *e), model_state_bytes_fn *fn,
-                         void *user, struct err *e)
+                         err_code (*piece)(void *user, struct backend *device, const struct tensor *t, struct err *e),
+                         model_state_bytes_fn *fn, void *user, struct err *e)
 {
     size_t largest = 1;
-    struct transfer x = {s->pool->device, fn, user, NULL};
+    struct transfer x = {fn, user, NULL};
     const struct walk measure = {s, from, to, keep_largest, &largest, past}, move = {s, from, to, piece, &x, past};
     TRY(walk(&measure, e));
     x.staging = mem_alloc(largest);
@@ -212,6 +213,19 @@ err_code model_state_save(const struct model_state *s, int64_t from, int64_t to,
 
 /* ---- loading -------------------------------------------------------------------------------------------------- */
 
+/* Waits until each layer's device has what was written. */
+static err_code wait_for_all(const struct state_pool *p, struct err *e)
+{
+    const struct backend *waited = NULL;
+    for (int64_t i = 0; i < p->n_layer; i++) {
+        struct backend *device = p->layers[i].device;
+        if (device && device != waited)
+            TRY(backend_wait(device, backend_fence(device), e));
+        waited = device ? device : waited;
+    }
+    return ERR_OK;
+}
+
 err_code model_state_load(struct model_state *s, int64_t to, model_state_bytes_fn *get, void *user, struct err *e)
 {
     assert(to >= s->pos && to <= s->n_ctx);
@@ -219,7 +233,7 @@ err_code model_state_load(struct model_state *s, int64_t to, model_state_bytes_f
         TRY(state_begin(s, to - s->pos, BATCH_LOADED, e));
     err_code code = transfer(s, s->pos, to, NULL, load_piece, get, user, e);
     if (code == ERR_OK)
-        code = backend_wait(s->pool->device, backend_fence(s->pool->device), e);
+        code = wait_for_all(s->pool, e);
     if (code != ERR_OK)
         state_abort(s);
     return code;

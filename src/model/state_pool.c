@@ -67,12 +67,12 @@ static void find_kinds(struct state_pool *p, const struct model *m)
 
 /* The parts of a kind's first region: heads, where they may lie on several memory nodes and all layers have as many;
  * else one. */
-static int64_t find_parts(const struct state_pool *p, const struct model *m, int kind)
+static int64_t find_parts(const struct state_pool *p, const struct model *m, const struct model_stage *s, int kind)
 {
     int64_t n = 0;
-    if (backend_n_node(p->device) == 1)
+    if (backend_n_node(s->device) == 1)
         return 1;
-    for (int64_t i = 0; i < m->n_layer; i++) {
+    for (int64_t i = s->first; i < s->end; i++) {
         const struct layer *l = &m->layers[i];
         int64_t n_head = l->is_recurrent ? l->delta.n_head_v : l->attn.n_head_kv;
         if (p->layers[i].kind != kind)
@@ -113,11 +113,22 @@ static struct paged place(struct page_region *r, enum elem_type type, int64_t ne
     return x;
 }
 
+/* Where a layer lies in the pages of its kind. */
+static struct page_region *regions_of(struct state_pool *p, const struct model *m, int64_t layer)
+{
+    int stage = (int)(model_stage_of(m, layer) - m->stages);
+    return p->kinds[p->layers[layer].kind].region + stage * STAGE_MAX_REGION;
+}
+
 static void place_layers(struct state_pool *p, const struct model *m)
 {
     for (int i = 0; i < p->n_kind; i++) {
-        p->kinds[i].region[0].n_part = find_parts(p, m, i);
-        p->kinds[i].region[1].n_part = 1;
+        for (int j = 0; j < m->n_stage; j++) {
+            struct page_region *r = p->kinds[i].region + j * STAGE_MAX_REGION;
+            r[0].device = r[1].device = m->stages[j].device;
+            r[0].n_part = find_parts(p, m, &m->stages[j], i);
+            r[1].n_part = 1;
+        }
     }
     for (int64_t i = 0; i < m->n_layer; i++) {
         const struct attention *a = &m->layers[i].attn;
@@ -125,7 +136,8 @@ static void place_layers(struct state_pool *p, const struct model *m)
         struct layer_pages *y = &p->layers[i];
         if (y->kind < 0)
             continue;
-        struct page_region *r = p->kinds[y->kind].region;
+        struct page_region *r = regions_of(p, m, i);
+        y->device = r->device;
         if (m->layers[i].is_recurrent) {
             y->delta = place(&r[0], ELEM_F32, d->dk, d->dv, d->n_head_v);
             y->past = place(&r[1], ELEM_F32, d->n_mixed, d->n_tap - 1, 1);
@@ -171,7 +183,7 @@ static err_code create_kind(struct state_pool *p, struct page_kind *k, struct er
         struct page_region *r = &k->region[i];
         size_t bytes = (size_t)k->capacity * (size_t)r->n_part * r->bytes;
         if (bytes)
-            TRY(backend_buffer_reserve(p->device, bytes, r->bytes, r->n_part, MEM_STATE, &r->buffer, e));
+            TRY(backend_buffer_reserve(r->device, bytes, r->bytes, r->n_part, MEM_STATE, &r->buffer, e));
     }
     return ERR_OK;
 }
@@ -206,10 +218,11 @@ static err_code create(struct state_pool *p, const struct model *m, const struct
         if (y->kind < 0)
             continue;
         const struct page_kind *k = &p->kinds[y->kind];
-        finish_place(&y->k, k, &k->region[0]);
-        finish_place(&y->v, k, &k->region[0]);
-        finish_place(&y->delta, k, &k->region[0]);
-        finish_place(&y->past, k, &k->region[1]);
+        const struct page_region *r = regions_of(p, m, i);
+        finish_place(&y->k, k, &r[0]);
+        finish_place(&y->v, k, &r[0]);
+        finish_place(&y->delta, k, &r[0]);
+        finish_place(&y->past, k, &r[1]);
         if (m->layers[i].attn.is_latent && !m->layers[i].is_recurrent)
             y->v = y->k;
     }
@@ -228,7 +241,6 @@ err_code state_pool_create(struct state_pool **out, const struct model *m, const
     struct state_pool *p = *out = mem_calloc(1, sizeof *p);
     if (!p)
         return err_nomem(e, sizeof *p, "a pool of pages");
-    p->device = m->device;
     p->n_layer = m->n_layer;
     p->type = params->type;
     p->max_bytes = params->max_bytes;
@@ -246,7 +258,7 @@ void state_pool_close(struct state_pool **out)
         return;
     for (int i = 0; i < p->n_kind; i++)
         for (int j = 0; j < KIND_MAX_REGION; j++)
-            backend_buffer_close(p->device, &p->kinds[i].region[j].buffer);
+            backend_buffer_close(p->kinds[i].region[j].device, &p->kinds[i].region[j].buffer);
     arena_close(&p->arena);
     mem_free(p);
     *out = NULL;
@@ -259,11 +271,11 @@ static size_t part_offset(const struct page_kind *k, const struct page_region *r
     return (size_t)(part * k->capacity + page) * r->bytes;
 }
 
-static void decommit_parts(struct state_pool *p, const struct page_kind *k, int32_t page, int n_region, int64_t n_part)
+static void decommit_parts(const struct page_kind *k, int32_t page, int n_region, int64_t n_part)
 {
     for (int i = 0; i <= n_region && i < KIND_MAX_REGION; i++)
         for (int64_t j = 0; k->region[i].bytes && j < (i < n_region ? k->region[i].n_part : n_part); j++)
-            backend_buffer_decommit(p->device, k->region[i].buffer, part_offset(k, &k->region[i], page, j),
+            backend_buffer_decommit(k->region[i].device, k->region[i].buffer, part_offset(k, &k->region[i], page, j),
                                     k->region[i].bytes);
 }
 
@@ -274,9 +286,9 @@ static bool commit(struct state_pool *p, const struct page_kind *k, int32_t page
         return false;
     for (int i = 0; i < KIND_MAX_REGION; i++)
         for (int64_t j = 0; k->region[i].bytes && j < k->region[i].n_part; j++)
-            if (!backend_buffer_commit(p->device, k->region[i].buffer, part_offset(k, &k->region[i], page, j),
+            if (!backend_buffer_commit(k->region[i].device, k->region[i].buffer, part_offset(k, &k->region[i], page, j),
                                        k->region[i].bytes)) {
-                decommit_parts(p, k, page, i, j);
+                decommit_parts(k, page, i, j);
                 return false;
             }
     p->used_bytes += k->bytes;
@@ -289,7 +301,7 @@ void state_pool_trim(struct state_pool *p)
         struct page_kind *k = &p->kinds[i];
         while (k->n_free) {
             int32_t page = k->free[--k->n_free];
-            decommit_parts(p, k, page, KIND_MAX_REGION, 0);
+            decommit_parts(k, page, KIND_MAX_REGION, 0);
             p->used_bytes -= k->bytes;
             k->free[k->capacity - ++k->n_bare] = page;
         }
@@ -311,6 +323,29 @@ static int32_t take(struct state_pool *p, struct page_kind *k)
     return page;
 }
 
+/* Of a page's bytes those on one stage's device. */
+static size_t stage_page_bytes(const struct page_kind *k, int stage)
+{
+    const struct page_region *r = &k->region[stage * STAGE_MAX_REGION];
+    return (size_t)r[0].n_part * r[0].bytes + (size_t)r[1].n_part * r[1].bytes;
+}
+
+/* Has room made for a page, on each device for its part. Devices in the host's memory share the room there. */
+static bool make_room(const struct page_kind *k)
+{
+    size_t here = 0;
+    bool is_there = true;
+    for (int i = 0; i < MODEL_MAX_STAGE && is_there; i++) {
+        struct backend *device = k->region[i * STAGE_MAX_REGION].device;
+        size_t n = stage_page_bytes(k, i);
+        if (n == 0)
+            continue;
+        here += backend_own_bytes(device) ? 0 : n;
+        is_there = backend_make_room(device, backend_own_bytes(device) ? n : here);
+    }
+    return is_there;
+}
+
 static bool evict_checkpoint(struct state_pool *p);
 
 int32_t state_pool_take(struct state_pool *p, int kind)
@@ -321,7 +356,7 @@ int32_t state_pool_take(struct state_pool *p, int kind)
         state_pool_trim(p); /* pages of other kinds */
         page = take(p, k);
     }
-    if (page < 0 && k->bytes <= p->max_bytes - p->used_bytes && backend_make_room(p->device, k->bytes))
+    if (page < 0 && k->bytes <= p->max_bytes - p->used_bytes && make_room(k))
         page = take(p, k);
     while (page < 0 && evict_checkpoint(p)) {
         state_pool_trim(p);
@@ -359,7 +394,7 @@ void state_pool_copy(struct state_pool *p, int kind, int32_t from, int32_t to)
             const struct page_region *r = &k->region[i];
             struct tensor a = {r->buffer, part_offset(k, r, from, j), ELEM_I32, {(int64_t)r->bytes / 4, 1, 1}}, b = a;
             b.off_bytes = part_offset(k, r, to, j);
-            backend_copy(p->device, &a, &b);
+            backend_copy(r->device, &a, &b);
         }
 }
 
@@ -371,9 +406,11 @@ size_t state_pool_used_bytes(const struct state_pool *p)
     return n;
 }
 
-/* The most pages of a kind of cache that a text holds between batches, and with those of a batch. */
-static int64_t most_pages(const struct page_kind *k, int64_t n_ctx, int64_t n_batch)
+/* The most pages of a kind that a text holds between batches, and with those of a batch. */
+static int64_t text_pages(const struct page_kind *k, int64_t n_ctx, int64_t n_batch)
 {
+    if (k->is_recurrent) /* a batch writes to another page */
+        return 2;
     int64_t held = (k->window + WINDOW_SLACK) / ATTENTION_BLOCK + 2;
     return k->window ? min_i64(n_blocks(n_ctx), held + min_i64(n_blocks(n_batch), ring_blocks(k))) : n_blocks(n_ctx);
 }
@@ -383,8 +420,17 @@ size_t state_pool_text_bytes(const struct state_pool *p, int64_t n_ctx, int64_t 
     size_t n = 0;
     for (int i = 0; i < p->n_kind; i++) {
         const struct page_kind *k = &p->kinds[i];
-        /* a batch writes recurrent state to another page */
-        n += (size_t)(k->is_recurrent ? 2 : most_pages(k, n_ctx, n_batch)) * k->bytes;
+        n += (size_t)text_pages(k, n_ctx, n_batch) * k->bytes;
+    }
+    return n;
+}
+
+size_t state_pool_stage_bytes(const struct state_pool *p, int stage, int64_t n_ctx, int64_t n_batch)
+{
+    size_t n = 0;
+    for (int i = 0; i < p->n_kind; i++) {
+        const struct page_kind *k = &p->kinds[i];
+        n += (size_t)text_pages(k, n_ctx, n_batch) * stage_page_bytes(k, stage);
     }
     return n;
 }

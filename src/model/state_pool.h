@@ -2,13 +2,14 @@
  *
  * Layers whose caches have the same window keep their keys and values in pages of one kind, each of ATTENTION_BLOCK
  * positions of all these layers; all recurrent layers keep their state in pages of another kind, each of one position
- * in one text. A page has as many references as texts and checkpoints hold it, and is only written by a text that holds
- * it alone. Free pages keep their memory until it is wanted elsewhere.
+ * in one text. Where several devices compute layers, a page has on each what that one's layers have in it, under the
+ * same number: texts know nothing of devices. A page has as many references as texts and checkpoints hold it, and is
+ * only written by a text that holds it alone. Free pages keep their memory until it is wanted elsewhere.
  *
  * Checkpoints are what going back starts from where a layer can't forget its last tokens: recurrent state, and the
  * pages that a window sees. The pool holds them within a budget; the least useful goes first.
  *
- * Thread-safety: one thread, the one that drives the device. */
+ * Thread-safety: one thread, the one that drives the devices. */
 #ifndef MODEL_STATE_POOL_H
 #define MODEL_STATE_POOL_H
 
@@ -16,7 +17,8 @@
 
 /* What a layer has in the pages of its kind; what it does not have is absent. */
 struct layer_pages {
-    int kind;           /* of its pages; -1: it uses an earlier layer's */
+    int kind; /* of its pages; -1: it uses an earlier layer's */
+    struct backend *device;
     struct paged k, v;  /* [head_dim][ATTENTION_BLOCK][n_head_kv], [head_dim_v][ATTENTION_BLOCK][n_head_kv] */
     struct paged past;  /* the last inputs of a recurrent layer's convolution, [n_mixed][n_tap-1] */
     struct paged delta; /* the state of its delta rule, [dk][dv][n_head_v] */
@@ -24,22 +26,23 @@ struct layer_pages {
 
 /* A run of a buffer's bytes for each page and part: part i of page p begins at (i * capacity + p) * bytes. */
 struct page_region {
+    struct backend *device;
     struct buffer *buffer;
     int64_t n_part;
     size_t bytes; /* of one part of a page, a multiple of BUFFER_ALIGN */
 };
 
-enum { KIND_MAX_REGION = 2 };
+enum { STAGE_MAX_REGION = 2, KIND_MAX_REGION = STAGE_MAX_REGION * MODEL_MAX_STAGE };
 
 struct page_kind {
     bool is_recurrent;
-    int64_t window; /* the most positions that a token sees in these layers; 0: all */
-    bool is_shared; /* some layer's cache serves later layers, too */
-    size_t bytes;   /* of a page, all regions */
-    struct page_region region[KIND_MAX_REGION];
-    int32_t capacity; /* pages that there are addresses for */
-    int32_t n_begun;  /* pages below this have been taken once */
-    int32_t *n_ref;   /* [capacity] */
+    int64_t window;                             /* the most positions that a token sees in these layers; 0: all */
+    bool is_shared;                             /* some layer's cache serves later layers, too */
+    size_t bytes;                               /* of a page, all regions */
+    struct page_region region[KIND_MAX_REGION]; /* for each stage of the model STAGE_MAX_REGION */
+    int32_t capacity;                           /* pages that there are addresses for */
+    int32_t n_begun;                            /* pages below this have been taken once */
+    int32_t *n_ref;                             /* [capacity] */
     int32_t *free;  /* [capacity] pages without references: first those that have memory, and the others from the end */
     int32_t n_free; /* that have memory */
     int32_t n_bare; /* that have none */
@@ -71,7 +74,6 @@ static inline bool checkpoint_is_there(const struct checkpoint_ref *r)
 enum { POOL_MAX_CHECKPOINTS = 1024 };
 
 struct state_pool {
-    struct backend *device;
     struct arena arena;
     enum elem_type type; /* of keys and values */
     size_t max_bytes;    /* of pages that have memory */

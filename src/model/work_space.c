@@ -2,7 +2,7 @@
 
 #include "base/minmax.h"
 
-static struct work_sizes find_sizes(const struct model *m, int64_t n_logits)
+static struct work_sizes find_sizes(const struct model *m, const struct model_stage *s, int64_t n_logits)
 {
     struct work_sizes d = {.n_logits = n_logits,
                            .n_embd = m->n_embd,
@@ -12,7 +12,7 @@ static struct work_sizes find_sizes(const struct model *m, int64_t n_logits)
                            .n_token_all = m->n_token_embd * m->n_layer};
     for (int i = 0; i < m->n_rope; i++)
         d.n_rope += m->ropes[i].n_rot;
-    for (int64_t i = 0; i < m->n_layer; i++) {
+    for (int64_t i = s->first; i < s->end; i++) {
         const struct layer *y = &m->layers[i];
         const struct attention *a = &y->attn;
         const struct delta_net *r = &y->delta;
@@ -34,16 +34,17 @@ static struct work_sizes find_sizes(const struct model *m, int64_t n_logits)
     return d;
 }
 
-static err_code create_moe_work(struct model_work *w, const struct model *m, struct err *e)
+static err_code create_moe_work(struct stage_work *w, const struct model *m, const struct model_stage *s, struct err *e)
 {
     struct moe_layer *all = mem_calloc((size_t)m->n_moe_layer, sizeof *all);
     if (!all)
         return err_nomem(e, (size_t)m->n_moe_layer * sizeof *all, "work space");
     int n = 0;
-    for (int64_t i = 0; i < m->n_layer; i++)
+    for (int64_t i = s->first; i < s->end; i++)
         if (m->layers[i].is_moe)
             all[n++] = m->layers[i].moe;
-    err_code code = moe_work_create(&w->moe, m->device, m->experts, m->places, all, n, w->sizes.n_batch, e);
+    err_code code =
+        n ? moe_work_create(&w->moe, s->device, s->experts, m->places, all, n, w->sizes.n_batch, e) : ERR_OK;
     mem_free(all);
     return code;
 }
@@ -52,7 +53,7 @@ static err_code create_moe_work(struct model_work *w, const struct model *m, str
     if ((ne0) * (ne1) > 0)                                                                                             \
         TRY(backend_tensor_create(w->device, type, ne0, ne1, 1, MEM_SCRATCH, &w->name, e));
 
-static err_code create_ubatch(struct model_work *w, struct err *e)
+static err_code create_ubatch(struct stage_work *w, struct err *e)
 {
     const struct work_sizes *d = &w->sizes;
     UBATCH_TENSORS(CREATE)
@@ -61,21 +62,21 @@ static err_code create_ubatch(struct model_work *w, struct err *e)
     return w->host_x && w->car ? ERR_OK : err_nomem(e, (size_t)d->n_embd * sizeof *w->host_x, "work space");
 }
 
-static err_code create_batch(struct model_work *w, const struct model *m, struct err *e)
+static err_code create_batch(struct stage_work *w, const struct model *m, const struct model_stage *s, struct err *e)
 {
     const struct work_sizes *d = &w->sizes;
     BATCH_TENSORS(CREATE)
     w->host_rows = mem_calloc((size_t)d->n_batch, sizeof *w->host_rows);
     if (!w->host_rows)
         return err_nomem(e, (size_t)d->n_batch * sizeof *w->host_rows, "work space");
-    return m->n_moe_layer ? create_moe_work(w, m, e) : ERR_OK;
+    return m->n_moe_layer ? create_moe_work(w, m, s, e) : ERR_OK;
 }
 
 #undef CREATE
 
 #define CLOSE(name, ...) backend_buffer_close(w->device, &w->name.buffer);
 
-static void close_batch(struct model_work *w)
+static void close_batch(struct stage_work *w)
 {
     BATCH_TENSORS(CLOSE)
     moe_work_close(&w->moe);
@@ -84,7 +85,7 @@ static void close_batch(struct model_work *w)
     w->sizes.n_batch = 0;
 }
 
-static void close_inputs(struct model_work *w)
+static void close_inputs(struct stage_work *w)
 {
     backend_buffer_close(w->device, &w->inputs.mixed.buffer);
     backend_buffer_close(w->device, &w->inputs.alpha.buffer);
@@ -92,7 +93,7 @@ static void close_inputs(struct model_work *w)
     w->inputs = (struct kept_inputs){0};
 }
 
-err_code work_fit_inputs(struct model_work *w, int64_t n, int64_t n_layer, struct err *e)
+err_code work_fit_inputs(struct stage_work *w, int64_t n, int64_t n_layer, struct err *e)
 {
     struct kept_inputs *x = &w->inputs;
     const struct work_sizes *d = &w->sizes;
@@ -106,7 +107,7 @@ err_code work_fit_inputs(struct model_work *w, int64_t n, int64_t n_layer, struc
     return ERR_OK;
 }
 
-err_code work_fit_pages(struct model_work *w, int64_t n, int n_kind, struct err *e)
+err_code work_fit_pages(struct stage_work *w, int64_t n, int n_kind, struct err *e)
 {
     if (n <= w->most_pages)
         return ERR_OK;
@@ -121,11 +122,8 @@ err_code work_fit_pages(struct model_work *w, int64_t n, int n_kind, struct err 
     return ERR_OK;
 }
 
-void model_work_close(struct model_work **out)
+static void close_stage(struct stage_work *w)
 {
-    struct model_work *w = *out;
-    if (!w)
-        return;
     UBATCH_TENSORS(CLOSE)
     close_batch(w);
     close_inputs(w);
@@ -133,29 +131,75 @@ void model_work_close(struct model_work **out)
     mem_free(w->host_pages);
     mem_free(w->host_x);
     mem_free((void *)w->car);
-    mem_free(w);
-    *out = NULL;
 }
 
 #undef CLOSE
 
-size_t model_work_token_bytes(const struct model_work *w)
+static err_code create_stage(struct stage_work *w, const struct model *m, const struct model_stage *s, int64_t n_batch,
+                             int64_t n_logits, struct err *e)
+{
+    w->device = s->device;
+    w->sizes = find_sizes(m, s, n_logits);
+    w->sizes.n_ubatch = min_i64(n_batch, MODEL_UBATCH);
+    return create_ubatch(w, e);
+}
+
+static err_code resize_stage(struct stage_work *w, const struct model *m, const struct model_stage *s, int64_t n_batch,
+                             struct err *e)
+{
+    w->sizes.n_batch = n_batch;
+    w->sizes.n_recurrent = w->sizes.is_recurrent ? n_batch : 0;
+    return create_batch(w, m, s, e);
+}
+
+void model_work_close(struct model_work **out)
+{
+    struct model_work *w = *out;
+    if (!w)
+        return;
+    for (int i = 0; i < w->n_stage; i++)
+        close_stage(&w->stages[i]);
+    mem_free(w->crossing);
+    mem_free(w);
+    *out = NULL;
+}
+
+static size_t stage_bytes(const struct stage_work *w)
 {
     size_t n = moe_work_bytes(w->moe);
 #define ADD(name, ...) n += w->name.buffer ? tensor_bytes(&w->name) : 0;
     BATCH_TENSORS(ADD)
 #undef ADD
-    return n / (size_t)w->sizes.n_batch;
+    return n;
+}
+
+size_t model_work_token_bytes(const struct model_work *w)
+{
+    size_t n = 0;
+    for (int i = 0; i < w->n_stage; i++)
+        n += stage_bytes(&w->stages[i]);
+    return n / (size_t)w->stages[0].sizes.n_batch;
+}
+
+/* Room for the largest tensor that crosses. */
+static err_code create_crossing(struct model_work *w, int64_t n_batch, struct err *e)
+{
+    const struct work_sizes *d = &w->stages[0].sizes;
+    size_t n = (size_t)(max_i64(d->n_embd, max_i64(d->n_rope, d->n_token_all)) * n_batch) * sizeof(float);
+    mem_free(w->crossing);
+    w->crossing = w->n_stage > 1 ? mem_alloc(n) : NULL;
+    return w->crossing || w->n_stage == 1 ? ERR_OK : err_nomem(e, n, "what goes from a device to the next");
 }
 
 err_code model_work_resize(struct model_work *w, const struct model *m, int64_t n_batch, struct err *e)
 {
-    close_batch(w);
-    w->sizes.n_batch = n_batch;
-    w->sizes.n_recurrent = w->sizes.is_recurrent ? n_batch : 0;
-    err_code code = create_batch(w, m, e);
-    if (code != ERR_OK)
-        close_batch(w);
+    for (int i = 0; i < w->n_stage; i++)
+        close_batch(&w->stages[i]);
+    err_code code = create_crossing(w, n_batch, e);
+    for (int i = 0; i < w->n_stage && code == ERR_OK; i++)
+        code = resize_stage(&w->stages[i], m, &m->stages[i], n_batch, e);
+    for (int i = 0; i < w->n_stage && code != ERR_OK; i++)
+        close_batch(&w->stages[i]);
     return code;
 }
 
@@ -163,12 +207,13 @@ err_code model_work_create(struct model_work **out, const struct model *m, int64
                            struct err *e)
 {
     struct model_work *w = *out = mem_calloc(1, sizeof *w);
+    err_code code = ERR_OK;
     if (!w)
         return err_nomem(e, sizeof *w, "work space");
-    w->device = m->device;
-    w->sizes = find_sizes(m, n_logits);
-    w->sizes.n_ubatch = min_i64(n_batch, MODEL_UBATCH);
-    err_code code = create_ubatch(w, e);
+    for (int i = 0; i < m->n_stage && code == ERR_OK; i++) {
+        w->n_stage++;
+        code = create_stage(&w->stages[i], m, &m->stages[i], n_batch, i == m->n_stage - 1 ? n_logits : 0, e);
+    }
     if (code == ERR_OK)
         code = model_work_resize(w, m, n_batch, e);
     if (code != ERR_OK)

@@ -17,7 +17,7 @@ struct work_sizes {
     int64_t n_q, n_k, n_v, n_out, n_ff; /* these and the following are the largest of any layer */
     int64_t n_q_latent, n_q_rot, n_rot; /* latent attention */
     int64_t n_mixed, n_head_v;          /* recurrent layers */
-    bool is_recurrent;                  /* some layer is */
+    bool is_recurrent;                  /* some layer of the stage is */
 };
 
 /* TENSOR(name, type, ne0, ne1) with sizes of `d`. A tensor of no elements is absent. First those of a batch. */
@@ -65,7 +65,8 @@ struct kept_inputs {
     uint64_t tick;                    /* of the pool when the batch was done */
 };
 
-struct model_work {
+/* The work space of a stage, in its device's memory. Lists and page tables are those of the same batch in all. */
+struct stage_work {
     struct backend *device;
     struct work_sizes sizes;
 #define FIELD(name, ...) struct tensor name;
@@ -84,9 +85,15 @@ struct model_work {
     float *host_x;          /* [n_embd] */
 };
 
+struct model_work {
+    int n_stage;
+    struct stage_work stages[MODEL_MAX_STAGE]; /* [n_stage] as the model has them */
+    char *crossing; /* host memory for what goes from a device to the next; NULL: one stage */
+};
+
 /* Makes room for page tables of n blocks in all, of n_kind kinds. */
-MUST_USE err_code work_fit_pages(struct model_work *w, int64_t n, int n_kind, struct err *e);
+MUST_USE err_code work_fit_pages(struct stage_work *w, int64_t n, int n_kind, struct err *e);
 /* Makes room for the inputs of n rows in n_layer recurrent layers. */
-MUST_USE err_code work_fit_inputs(struct model_work *w, int64_t n, int64_t n_layer, struct err *e);
+MUST_USE err_code work_fit_inputs(struct stage_work *w, int64_t n, int64_t n_layer, struct err *e);
 
 #endif

@@ -342,7 +342,8 @@ err_code division_make(struct division *out, const struct expert_layer *layers, 
         case SPLIT_EXPERTS:
         case SPLIT_CACHE: divide_experts(&x, ranked); break;
         case SPLIT_LAYERS: divide_layers(&x); break;
-        case SPLIT_GATE: assert(false); break;
+        case SPLIT_GATE:
+        case SPLIT_STAGES: assert(false); break;
         case SPLIT_LAST: divide_last(&x); break;
         case SPLIT_RANDOM: divide_at_random(&x); break;
         }
@@ -464,8 +465,9 @@ void division_choose(const struct division *d, const double *speed, int layer, c
 
 /* ---- the option ----------------------------------------------------------------------------------------------- */
 
-static const char *const kinds[] = {[SPLIT_EXPERTS] = "experts", [SPLIT_LAYERS] = "layers", [SPLIT_LAST] = "last",
-                                    [SPLIT_RANDOM] = "random",   [SPLIT_CACHE] = "cache",   [SPLIT_GATE] = "gate"};
+static const char *const kinds[] = {
+    [SPLIT_EXPERTS] = "experts", [SPLIT_LAYERS] = "layers", [SPLIT_LAST] = "last",    [SPLIT_RANDOM] = "random",
+    [SPLIT_CACHE] = "cache",     [SPLIT_GATE] = "gate",     [SPLIT_STAGES] = "stages"};
 
 static err_code parse_seed(const char *text, uint64_t *out, struct err *e)
 {
@@ -521,7 +523,8 @@ err_code split_parse(const char *text, struct split *out, double *shares, int *n
     while (kind < n_kind && (strlen(kinds[kind]) != n || strncmp(text, kinds[kind], n) != 0))
         kind++;
     if (kind == n_kind)
-        return err_set(e, ERR_USAGE, "a split of \"%s\"; expected experts, layers, last, random, cache or gate", text);
+        return err_set(e, ERR_USAGE, "a split of \"%s\"; expected experts, layers, stages, last, random, cache or gate",
+                       text);
     *out = (struct split){.kind = (enum split_kind)kind};
     *n_share = 0;
     if (out->kind == SPLIT_LAST)

@@ -39,7 +39,8 @@ enum split_kind {
     SPLIT_LAST,    /* the last layers' experts are the last place's, all others the first one's */
     SPLIT_RANDOM,  /* each expert goes anywhere, by a seed, whatever the rooms: for tests */
     SPLIT_CACHE,   /* as SPLIT_EXPERTS among all places but the first, which is a cache of what they have */
-    SPLIT_GATE     /* of two places, SPLIT_CACHE or SPLIT_LAST: somebody decides before division_make */
+    SPLIT_GATE,    /* of two places, SPLIT_CACHE or SPLIT_LAST: somebody decides before division_make */
+    SPLIT_STAGES   /* devices have layers of their own, with all their experts: division_make is not called */
 };
 
 struct split {
@@ -91,9 +92,9 @@ void division_speeds(const struct division_place *places, int n_place, double *s
 void division_choose(const struct division *d, const double *speed, int layer, const int32_t *ids, int64_t n,
                      uint8_t *place);
 
-/* Reads "experts", "layers", "last", "random", "cache" or "gate", as --split has it: the first two with ":A,B,..."
- * shares of the places, or without; last with ":N" layers; random with ":SEED"; cache with ":N%", or without. shares
- * [DIVISION_MAX_PLACE]; *n_share: how many were given. ERR_USAGE says what was expected. */
+/* Reads "experts", "layers", "stages", "last", "random", "cache" or "gate", as --split has it: the first three with
+ * ":A,B,..." shares of the places, or without; last with ":N" layers; random with ":SEED"; cache with ":N%", or
+ * without. shares [DIVISION_MAX_PLACE]; *n_share: how many were given. ERR_USAGE says what was expected. */
 MUST_USE err_code split_parse(const char *text, struct split *out, double *shares, int *n_share, struct err *e);
 
 #endif

@@ -188,6 +188,30 @@ def test_memory_of_a_card_is_bounded():
     fails(7, *args, "--vram", "8M", env=card, says=["MiB"])
 
 
+def test_layers_are_divided_between_two_cards():
+    """Each card has its layers within its memory; two do so by themselves where the first has no room for all layers."""
+    if not gpu_is_there() or SANITIZED:
+        return
+    card = {"MOEBIUS_VULKAN_KIND": "discrete"}
+    args = ["generate", "-m", DEMO, "-p", "Once upon a time", "-n", 6, "--ctx", 64, "--temp", 0, "--cold", "--batch", 32,
+            "--devices", "vulkan:0,vulkan:0"]
+    want = run(*args[:-2], "--reference").stdout
+    for more, says in (["--split", "stages:3,2", "--vram", "10M"], "layers 0 to 2 on vulkan:0"), (["--vram", "4M"], "no room for all layers"):
+        r = run(*args, *more, "--stats-json", tmp("stages.json"), env=card)
+        assert r.stdout == want and says in r.stderr.decode(), r.stderr
+        with open(tmp("stages.json"), encoding="utf-8") as f:
+            devices = json.load(f)["devices"]
+        assert [(d["name"], d["first_layer"], d["n_layer"]) for d in devices] == [("stage 0 (vulkan:0)", 0, 3), ("stage 1 (vulkan:0)", 3, 2)]
+        for d in devices:
+            held = [d[k] for k in ("weight_bytes", "expert_bytes", "context_bytes", "work_bytes")]
+            assert min(held) > 0 and sum(held) <= int(more[-1][:-1]) << 20, d
+    fails(7, *args, "--split", "stages", "--vram", "1M", env=card,
+          says=["stage 0 (vulkan:0): its part of the layers", "needs at least 2.1 MiB", "1.0 MiB are free there"])
+    fails(7, *args, "--split", "stages", "--vram", "4M", "--ctx", 512, "--kv", "f32", env=card,
+          says=["stage 0 (vulkan:0): this session needs 1.5 MiB of its memory", "the model leaves"])
+    fails(2, *args, "--split", "stages", "--car", 0.5, env=card, says=["cache-aware routing with layers on several devices"])
+
+
 def counts_of_token(name, products):
     """Dispatches, barriers and submissions of a decoded token."""
     counts = []

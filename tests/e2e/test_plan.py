@@ -339,6 +339,8 @@ def test_other_ways_to_divide_a_model_are_planned_for():
     assert share["ceiling"]["decode"] > last["ceiling"]["decode"] > 0
     fails(2, "plan", "-m", DEMO, "--split", "cache", says=["without a GPU"])
     fails(2, "plan", "-m", DEMO, *gpu, "--split", "random:3", says=["plans know"])
+    fails(2, "plan", "-m", DEMO, *gpu, "--split", "stages", says=["plans know"])
+    fails(2, "inspect", DEMO, "--devices", "cpu:1,cpu:1", "--split", "stages", says=["divides layers"])
     fails(2, "plan", "-m", DEMO, *gpu, "--split", "last:6", says=["at most the 5"])
     fails(2, "plan", "-m", DEMO, *gpu, "--split", "cache", "--n-cpu-moe", 2, says=["one of the two"])
     fails(2, "plan", "-m", DEMO, *gpu, "--car", "0.5", says=["with a GPU"])

@@ -143,6 +143,7 @@ def test_what_can_not_be_divided_is_refused():
     for args, words in [(["bench", "-m", DEMO, "--load"], "opened once"),
                         (["generate", "-m", DEMO, "-p", "a", "--devices", "cpu:1,cpu:1"], "devices in 2 processes"),
                         (["generate", "-m", DEMO, "-p", "a", "--split", "experts:1,2,3"], "3 shares for 2 processes"),
+                        (["generate", "-m", DEMO, "-p", "a", "--split", "stages"], "split stages in 2 processes"),
                         (["generate", "-m", DEMO, "-p", "a", "--ram", "10M"], "not enough")]:
         _, err = run_ranks(2, *args, code=None)
         assert words in err, err

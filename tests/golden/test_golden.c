@@ -1,5 +1,6 @@
 /* Golden models: tiny random models of each family with logits, hidden states, router choices and greedy ids from
- * independent engines (the JSON files say which). usage: test_golden DIRECTORY [--short | --devices LIST] [NAME...]
+ * independent engines (the JSON files say which). usage: test_golden DIRECTORY [--short | --devices LIST | --stages
+ * LIST] [NAME...]
  *
  * For each model of a known family (with --short reference, fast and check-ops alone):
  *   reference  logits within 2e-5 (relative L2), residual stream of each layer, router choices, 16 greedy ids
@@ -9,7 +10,8 @@
  *   kv         the same for the other types of KV cache, over chunk sizes
  *   levels     the same over the levels of vector support that this machine has
  *   check-ops  every operation agrees with the reference device's
- * With --devices LIST, of which the first is no CPU device:
+ * With --devices LIST, of which the first is no CPU device, several with half of the experts in a cache; or with
+ * --stages LIST, which divides the layers, with the bits of the first device alone:
  *   devices    logits within 2e-3 of the exact ones (where MOEBIUS_VULKAN_PRODUCTS is not float, twice the CPU device's
  *              own distance), nearly all greedy ids; bit-identical logits in pieces, by either dispatch, and with half
  * of the experts in memory
@@ -50,6 +52,7 @@ struct golden {
     int32_t *tokens;
     size_t n_tokens, n_vocab, n_layer, n_embd;
     double least_share;
+    bool has_stages; /* several devices divide the layers, not the experts */
 };
 
 static void die(const char *what, const char *name)
@@ -476,10 +479,15 @@ static void check_ops(const struct golden *g, struct seen *s)
 
 /* ---- other devices --------------------------------------------------------------------------------------------- */
 
-/* Of several devices the first has half of the experts in a cache, which stays as it is. */
-static bool has_cache(const char *devices)
+/* Of several devices the first has half of the experts in a cache, which stays as it is, unless they divide layers. */
+static bool has_cache(const struct golden *g, const char *devices)
 {
-    return strchr(devices, ',') != NULL;
+    return strchr(devices, ',') && !g->has_stages;
+}
+
+static const char *split_of(const struct golden *g, const char *devices)
+{
+    return !strchr(devices, ',') ? NULL : g->has_stages ? "stages" : "cache:50%";
 }
 
 /* All tokens in one batch, by sorted dispatch, then in pieces of 3, by direct dispatch. */
@@ -488,8 +496,8 @@ static void run_on_devices(const struct golden *g, const char *devices, int perc
 {
     moebius_engine *e = open_engine(
         g, (moebius_engine_options){.devices = devices,
-                                    .split = has_cache(devices) ? "cache:50%" : NULL,
-                                    .deterministic = has_cache(devices),
+                                    .split = split_of(g, devices),
+                                    .deterministic = has_cache(g, devices),
                                     .sort_cutoff = 4,
                                     .expert_ram_share = percent ? fmax(percent / 100.0, g->least_share) : 0});
     if (!e)
@@ -536,11 +544,17 @@ static void check_devices(const struct golden *g, const char *devices, const flo
     run_on_devices(g, devices, 0, s, t);
     check(count_different(g, s, t, g->n_tokens) == 0, g->name, "%s: pieces of 3, direct", devices);
     double d = distance(g, s, exact), bound = 2e-3;
-    if (has_cache(devices))
+    if (has_cache(g, devices))
         bound = fmax(bound, fast_bound(g));
     if (may_round())
         bound = fmax(bound, 2 * processor_distance(g, exact, t));
     check(d <= bound, g->name, "%s: relative L2 %.3g (at most %.3g)", devices, d, bound);
+    if (g->has_stages) {
+        char first[32];
+        snprintf(first, sizeof first, "%.*s", (int)strcspn(devices, ","), devices);
+        run_on_devices(g, first, 0, t, t);
+        check(count_different(g, s, t, g->n_tokens) == 0, g->name, "%s: the bits of %s", devices, first);
+    }
     if (g->least_share == 0)
         return;
     float *whole = malloc(g->n_tokens * g->n_vocab * sizeof *whole);
@@ -570,6 +584,11 @@ static void test_model(struct golden *g, bool is_short, const char *devices)
     g->n_vocab = number(g, "n_vocab");
     g->n_layer = number(g, "n_layer");
     g->n_embd = number(g, "n_embd");
+    if (g->has_stages && g->n_layer < 2) {
+        printf("skip %-14s it has one layer\n", g->name);
+        free(g->tokens);
+        return;
+    }
     size_t n_positions = json_array_size(json_object_get(g->json, "positions"));
     float *exact = read_floats(g, json_string_value(json_object_get(g->json, "exact")), n_positions * g->n_vocab);
     struct seen s = {.n_vocab = g->n_vocab, .n_embd = g->n_embd, .n_tokens = g->n_tokens}, t;
@@ -621,9 +640,10 @@ int main(int argc, char **argv)
     enum { SKIPPED = 77 };
     struct dirent **files;
     if (argc < 2)
-        die("usage: test_golden DIRECTORY [--short | --devices LIST] [NAME...]", "arguments");
+        die("usage: test_golden DIRECTORY [--short | --devices LIST | --stages LIST] [NAME...]", "arguments");
     bool is_short = argc > 2 && !strcmp(argv[2], "--short");
-    const char *devices = argc > 3 && !strcmp(argv[2], "--devices") ? argv[3] : NULL;
+    bool has_stages = argc > 3 && !strcmp(argv[2], "--stages");
+    const char *devices = has_stages || (argc > 3 && !strcmp(argv[2], "--devices")) ? argv[3] : NULL;
     int n_option = devices ? 4 : is_short ? 3 : 2;
     moebius_error error;
     moebius_gpu gpu;
@@ -640,7 +660,8 @@ int main(int argc, char **argv)
         if (argc > n_option && !is_among(name, argc - n_option, argv + n_option))
             continue;
         json_error_t json_error;
-        struct golden g = {.dir = argv[1], .name = name, .json = json_load_file(path, 0, &json_error)};
+        struct golden g = {
+            .dir = argv[1], .name = name, .has_stages = has_stages, .json = json_load_file(path, 0, &json_error)};
         if (!g.json)
             die(json_error.text, path);
         test_model(&g, is_short, devices);

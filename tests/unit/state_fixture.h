@@ -111,6 +111,8 @@ static inline int close_state(void **state)
 static inline void open_pool(struct state_fixture *t)
 {
     close_pool(t);
+    t->m.n_stage = 1;
+    t->m.stages[0] = (struct model_stage){.device = t->m.device, .end = t->m.n_layer};
     assert_int_equal(state_pool_create(&t->pool, &t->m, &t->params, &t->e), ERR_OK);
 }
 

@@ -734,9 +734,9 @@ static void splits_are_read(void **state)
 
 static void other_splits_are_refused(void **state)
 {
-    static const char *const wrong[][2] = {{"", "experts, layers, last, random, cache or gate"},
-                                           {"expert", "experts, layers, last, random, cache or gate"},
-                                           {"layersx", "experts, layers, last, random, cache or gate"},
+    static const char *const wrong[][2] = {{"", "experts, layers, stages, last, random, cache or gate"},
+                                           {"expert", "experts, layers, stages, last, random, cache or gate"},
+                                           {"layersx", "experts, layers, stages, last, random, cache or gate"},
                                            {"layers:", "a number for each device"},
                                            {"last", "last:N"},
                                            {"last:", "last:N"},

@@ -1,5 +1,7 @@
-/* The forward pass over tiny models of each kind of layer: how tokens are cut into batches and ubatches, several texts
- * in a batch, which rows of logits are asked for, drafts, batches that fail, and its work space. */
+/* The forward pass over tiny models of each kind of layer, on one device and on two that share the layers: how tokens
+ * are cut into batches and ubatches, several texts in a batch, which rows of logits are asked for, drafts, batches that
+ * fail, and its work space. */
+#include <glob.h>
 #include <stdio.h>
 
 #include "device_fixture.h"
@@ -11,6 +13,8 @@ enum { N_MOST = 1100, N_CTX = 1152 /* more than two ubatches */, N_IDS = N_MOST 
 
 struct forward_fixture {
     struct fixture *f;
+    struct backend *second; /* computes the layers from `cut` on; NULL: there is one device */
+    int64_t cut;            /* 0: a place that suits the model */
     struct gguf *g;
     char path[512];
     struct store *directory; /* says where the experts lie */
@@ -30,6 +34,14 @@ static int open_forward(void **state)
     struct forward_fixture *t = calloc(1, sizeof *t);
     *state = t;
     return open_cpu((void **)&t->f);
+}
+
+static int open_divided(void **state)
+{
+    if (open_forward(state) != 0)
+        return -1;
+    struct forward_fixture *t = *state;
+    return backend_cpu_open(&t->second, t->f->pool, best_kernels(), &t->e) == ERR_OK ? 0 : -1;
 }
 
 static void close_model(struct forward_fixture *t)
@@ -52,12 +64,34 @@ static int close_forward(void **state)
     struct forward_fixture *t = *state;
     void *f = t->f;
     close_model(t);
+    backend_close(&t->second);
     free(t);
     return close_cpu(&f);
 }
 
-/* A golden model with slots for `share` of its experts (0: all). */
-static void open_model(struct forward_fixture *t, const char *name, double share)
+/* In gemma4_shared the second layer lends its cache to later ones. */
+static int64_t cut_of(const struct forward_fixture *t, const char *name)
+{
+    return t->cut ? t->cut : !strcmp(name, "gemma4_shared") ? 1 : 2;
+}
+
+static err_code load_model(struct forward_fixture *t, const char *name, double share)
+{
+    const struct model_stage stages[] = {{.device = t->f->device, .end = cut_of(t, name)}, {.device = t->second}};
+    const struct model_device devices[] = {{.device = t->f->device, .pool = t->f->pool},
+                                           {.device = t->second, .pool = t->f->pool}};
+    struct model_load_params p = {
+        .device = t->f->device, .pool = t->f->pool, .store = t->store, .expert_budget_share = share};
+    if (t->second) {
+        p.stages = stages;
+        p.devices = devices;
+        p.n_stage = p.n_device = 2;
+    }
+    return model_load(&t->m, t->g, &p, &t->e);
+}
+
+/* The files of a golden model. */
+static void open_files(struct forward_fixture *t, const char *name)
 {
     close_model(t);
     snprintf(t->path, sizeof t->path, "%s/%s.gguf", GOLDEN, name);
@@ -70,11 +104,16 @@ static void open_model(struct forward_fixture *t, const char *name, double share
     t->file = (struct store_fake_file){t->path, bytes, n};
     assert_int_equal(store_open_fake(&t->store, &t->file, 1, &t->e), ERR_OK);
     store_fake_set_layers(t->store, store_get_layer(t->directory, 0), store_n_layers(t->directory));
-    const struct model_load_params p = {
-        .device = t->f->device, .pool = t->f->pool, .store = t->store, .expert_budget_share = share};
-    assert_int_equal(model_load(&t->m, t->g, &p, &t->e), ERR_OK);
-    if (t->m->experts)
-        assert_int_equal(experts_open(t->m->experts, 0, &t->e), ERR_OK);
+}
+
+/* A golden model with slots for `share` of its experts (0: all). */
+static void open_model(struct forward_fixture *t, const char *name, double share)
+{
+    open_files(t, name);
+    if (load_model(t, name, share) != ERR_OK)
+        fail_msg("%s: %s", name, t->e.text);
+    for (int i = 0; i < t->m->n_device; i++)
+        assert_int_equal(experts_open(t->m->devices[i].experts, 0, &t->e), ERR_OK);
     for (int i = 0; i < N_IDS; i++)
         t->ids[i] = (int32_t)((i * 37 + i * i) % t->m->n_vocab);
 }
@@ -124,6 +163,12 @@ static float *rows(struct forward_fixture *t, int64_t first, int64_t n)
 static void expect_rows(struct forward_fixture *t, const float *got, const float *want, int64_t n)
 {
     assert_memory_equal(got, want, (size_t)(n * t->m->n_vocab) * sizeof *got);
+}
+
+static void forget_experts(struct forward_fixture *t)
+{
+    for (int i = 0; i < t->m->n_device; i++)
+        experts_forget(t->m->devices[i].experts);
 }
 
 /* ---- batches ------------------------------------------------------------------------------------------------- */
@@ -283,6 +328,144 @@ static void going_back_and_on_gives_the_same_bits(void **state)
         free(got);
         free(want);
     }
+}
+
+/* ---- several devices ------------------------------------------------------------------------------------------ */
+
+/* The logits of one device, and those of two wherever the layers are divided, with all experts and with half of them.
+ */
+static void divide_everywhere(struct forward_fixture *t, const char *name)
+{
+    struct backend *second = t->second;
+    t->second = NULL;
+    open_model(t, name, 0);
+    int64_t n_layer = !strcmp(name, "gemma4_shared") ? 2 : t->m->n_layer;
+    float *want = last_logits(t, MODEL_UBATCH);
+    t->second = second;
+    for (t->cut = 1; t->cut < n_layer; t->cut++) {
+        bool streams = t->cut % 2;
+        open_model(t, name, streams ? 0.5 : 0);
+        float *got = last_logits(t, streams ? 300 : N_MOST);
+        expect_rows(t, got, want, 1);
+        free(got);
+    }
+    free(want);
+}
+
+static void layers_of_all_families_on_two_devices_give_the_bits_of_one(void **state)
+{
+    struct forward_fixture *t = *state;
+    glob_t found;
+    assert_int_equal(glob(GOLDEN "/*.gguf", 0, NULL, &found), 0);
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        const char *name = strrchr(found.gl_pathv[i], '/') + 1;
+        char stem[64];
+        snprintf(stem, sizeof stem, "%.*s", (int)(strlen(name) - strlen(".gguf")), name);
+        if (strncmp(stem, "q_", 2) != 0) /* these differ in types of weights alone */
+            divide_everywhere(t, stem);
+    }
+    globfree(&found);
+}
+
+/* A saved state. */
+struct saved {
+    char *bytes;
+    size_t n, at;
+};
+
+static err_code put(void *user, void *bytes, size_t n, struct err *e)
+{
+    struct saved *x = user;
+    x->bytes = realloc(x->bytes, x->n + n);
+    memcpy(x->bytes + x->n, bytes, n);
+    x->n += n;
+    return ERR_OK;
+}
+
+static err_code get(void *user, void *bytes, size_t n, struct err *e)
+{
+    struct saved *x = user;
+    assert_true(n <= x->n - x->at);
+    memcpy(bytes, x->bytes + x->at, n);
+    x->at += n;
+    return ERR_OK;
+}
+
+/* Saves a text of 200 tokens, and returns the logits after another one. Owned by the caller. */
+static float *save_and_go_on(struct forward_fixture *t, struct saved *out)
+{
+    start(t, 200);
+    assert_int_equal(feed(t, 200, 0), ERR_OK);
+    assert_int_equal(model_state_save(t->s, 0, 200, put, out, &t->e), ERR_OK);
+    assert_int_equal(feed(t, 1, 1), ERR_OK);
+    return rows(t, 0, 1);
+}
+
+static void a_text_saved_on_one_device_goes_on_on_two(void **state)
+{
+    struct forward_fixture *t = *state;
+    struct backend *second = t->second;
+    for (int i = 0; i < N_MODEL; i++) {
+        struct saved one = {0}, two = {0};
+        t->second = NULL;
+        open_model(t, models[i], 0);
+        free(save_and_go_on(t, &one));
+        t->second = second;
+        open_model(t, models[i], 0);
+        float *want = save_and_go_on(t, &two);
+        assert_int_equal(one.n, two.n);
+        assert_memory_equal(one.bytes, two.bytes, one.n);
+        start(t, 200);
+        assert_int_equal(model_state_load(t->s, 200, get, &one, &t->e), ERR_OK);
+        model_state_load_end(t->s, true);
+        assert_int_equal(feed(t, 1, 1), ERR_OK);
+        float *got = rows(t, 0, 1);
+        expect_rows(t, got, want, 1);
+        free(got);
+        free(want);
+        free(one.bytes);
+        free(two.bytes);
+    }
+}
+
+static void each_device_has_its_layers_alone(void **state)
+{
+    struct forward_fixture *t = *state;
+    struct backend *const devices[] = {t->f->device, t->second};
+    size_t all[2] = {0}, most[2] = {0}, first = 0;
+    for (t->cut = 1; t->cut <= 4; t->cut += 3) {
+        open_model(t, "qwen35moe", 0);
+        start(t, 64);
+        assert_int_equal(feed(t, 64, 1), ERR_OK);
+        size_t experts[2], state_bytes[2];
+        for (int i = 0; i < 2; i++) {
+            experts[i] = backend_held_bytes(devices[i], MEM_EXPERTS);
+            state_bytes[i] = backend_held_bytes(devices[i], MEM_STATE);
+            assert_true(experts[i] > 0 && state_bytes[i] > 0 && backend_held_bytes(devices[i], MEM_WEIGHTS) > 0);
+        }
+        assert_int_equal(state_pool_stage_bytes(t->pool, 0, N_CTX, 64) + state_pool_stage_bytes(t->pool, 1, N_CTX, 64),
+                         state_pool_text_bytes(t->pool, N_CTX, 64));
+        bool is_first = t->cut == 1;
+        first = is_first ? experts[0] : first;
+        most[is_first] = experts[is_first];
+        all[is_first] = experts[0] + experts[1];
+        assert_true(state_bytes[is_first] > state_bytes[!is_first]);
+    }
+    assert_int_equal(all[0], all[1]);
+    assert_int_equal(most[0], 4 * first); /* of five layers */
+    assert_int_equal(most[1], 4 * first);
+}
+
+static void layers_that_can_not_be_divided_so_are_refused(void **state)
+{
+    struct forward_fixture *t = *state;
+    open_files(t, "gemma4_shared");
+    t->cut = 3;
+    assert_int_equal(load_model(t, "gemma4_shared", 0), ERR_USAGE);
+    assert_non_null(strstr(t->e.text, "uses the keys and values of layer"));
+    t->cut = 100;
+    assert_int_equal(load_model(t, "gemma4_shared", 0), ERR_USAGE);
+    assert_non_null(strstr(t->e.text, "can't be divided among 2 devices"));
 }
 
 /* ---- several texts -------------------------------------------------------------------------------------------- */
@@ -571,7 +754,7 @@ static void fail_and_go_on(struct forward_fixture *t, const char *name)
     float *want = rows(t, 0, 1);
     assert_int_equal(model_state_truncate(t->s, 0), 0);
     assert_int_equal(feed(t, 100, 0), ERR_OK);
-    experts_forget(t->m->experts);
+    forget_experts(t);
     fail_layer(t, (int)t->m->n_layer - 1);
     assert_int_equal(feed(t, 20, 1), ERR_IO);
     assert_non_null(strstr(t->e.text, "expert"));
@@ -642,7 +825,7 @@ static void after_a_failure_all_texts_are_as_before(void **state)
             continue;
         start(t, 128);
         struct three x = open_three(t);
-        experts_forget(t->m->experts);
+        forget_experts(t);
         fail_layer(t, store_n_layers(t->directory) - 1);
         assert_int_equal(forward(t, x.batch, 3), ERR_IO);
         assert_non_null(strstr(t->e.text, "expert"));
@@ -757,7 +940,9 @@ static void work_space_that_does_not_fit_can_be_made_smaller(void **state)
     free(want);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, open_forward, close_forward)
+#define ONE(name)  cmocka_unit_test_setup_teardown(name, open_forward, close_forward)
+#define TWO(name)  cmocka_unit_test_setup_teardown(name, open_divided, close_forward)
+#define TEST(name) ONE(name), TWO(name)
 
 int main(void)
 {
@@ -783,6 +968,10 @@ int main(void)
         TEST(work_space_is_resized_without_a_change_of_bits),
         TEST(a_token_more_takes_what_it_is_said_to_take),
         TEST(work_space_that_does_not_fit_can_be_made_smaller),
+        TWO(layers_of_all_families_on_two_devices_give_the_bits_of_one),
+        TWO(a_text_saved_on_one_device_goes_on_on_two),
+        TWO(each_device_has_its_layers_alone),
+        TWO(layers_that_can_not_be_divided_so_are_refused),
     };
     return cmocka_run_group_tests_name("forward", tests, NULL, NULL);
 }

@@ -46,6 +46,8 @@ static void begin(struct loader_fixture *t)
     t->params = (struct model_load_params){
         .device = t->f->device, .pool = t->f->pool, .store = t->store, .progress = keep_progress, .user = t};
     t->m = (struct model){.arch = "test", .device = t->f->device, .n_layer = 4, .weights_capacity = MAX_WEIGHT};
+    t->m.n_stage = 1;
+    t->m.stages[0] = (struct model_stage){.device = t->f->device, .end = t->m.n_layer};
     t->m.weights = arena_calloc(&t->m.arena, MAX_WEIGHT, sizeof *t->m.weights);
     t->m.buffers = arena_calloc(&t->m.arena, MAX_WEIGHT, sizeof *t->m.buffers);
     t->l.g = t->g;
@@ -60,7 +62,7 @@ static int close_loader(void **state)
     struct loader_fixture *t = *state;
     void *f = t->f;
     for (size_t i = 0; i < t->m.n_weights; i++)
-        backend_weight_close(t->f->device, &t->m.weights[i]);
+        backend_weight_close(t->m.weights[i].device, &t->m.weights[i].weight);
     for (size_t i = 0; i < t->m.n_buffers; i++)
         backend_buffer_close(t->m.buffers[i].device, &t->m.buffers[i].buffer);
     arena_close(&t->m.arena);
@@ -316,7 +318,7 @@ static void a_matrix_has_the_files_rows(void **state)
     float *got = matrix_of(t, w, K, 37);
     expect_row(got, values, K * 37);
     assert_int_equal(t->progress, sizeof values);
-    assert_ptr_equal(t->m.weights[0], w); /* the model's to close */
+    assert_ptr_equal(t->m.weights[0].weight, w); /* the model's to close */
     free(got);
 }
 
@@ -422,13 +424,13 @@ static void a_description_reads_nothing(void **state)
     add_f32(t, "b.weight", K, 1, 1, values);
     begin(t);
     assert_int_equal(backend_null_open(&null, &t->e), ERR_OK);
-    t->m.device = null;
+    t->m.device = t->m.stages[0].device = null;
     t->params.store = NULL;
     assert_int_equal(load_weight(&t->l, -1, "a.weight", K, N_ROW, &w, &t->e), ERR_OK);
     assert_int_equal(load_vector(&t->l, -1, "b.weight", K, true, &v, &t->e), ERR_OK);
     assert_int_equal(load_weight(&t->l, -1, "a.weight", K, N_ROW + 1, &w, &t->e), ERR_FORMAT); /* as checked as ever */
     assert_int_equal(store_get_counters(t->store).n_reads, 0);
-    backend_weight_close(null, &t->m.weights[0]);
+    backend_weight_close(null, &t->m.weights[0].weight);
     backend_buffer_close(null, &t->m.buffers[0].buffer);
     t->m.n_buffers = 0;
     backend_close(&null);

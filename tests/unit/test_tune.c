@@ -225,12 +225,13 @@ enum { K = 512, ROWS = 300, N_WEIGHT = 4 };
 static void types_are_found_and_their_products_timed(void **state)
 {
     struct fixture *f = *state;
-    struct weight *weights[N_WEIGHT];
+    struct model_weight weights[N_WEIGHT];
     struct tune_type types[TUNE_MAX_TYPE];
     struct tune_product p;
     char *bytes = calloc(ROWS, K * sizeof(float));
     for (int i = 0; i < N_WEIGHT; i++)
-        weights[i] = weight_from(f, i ? QUANT_Q8_0 : QUANT_Q4_K, i == 3 ? 2 * K : K, i == 3 ? 16 : ROWS, bytes);
+        weights[i] = (struct model_weight){
+            f->device, weight_from(f, i ? QUANT_Q8_0 : QUANT_Q4_K, i == 3 ? 2 * K : K, i == 3 ? 16 : ROWS, bytes)};
     struct model m = {.weights = weights, .n_weights = N_WEIGHT};
     moebius_engine g = {.model = &m,
                         .pool = f->pool,
@@ -257,7 +258,7 @@ static void types_are_found_and_their_products_timed(void **state)
         }
     assert_int_equal(pool_n_used(f->pool), 3);
     for (int i = 0; i < N_WEIGHT; i++)
-        backend_weight_close(f->device, &weights[i]);
+        backend_weight_close(f->device, &weights[i].weight);
     free(bytes);
 }
 
