@@ -28,7 +28,8 @@ enum {
     GPU_BYTES = 64 << 20,
     N_DISPATCH = 50,
 };
-static const int64_t drive_ns = 200 * 1000 * 1000; /* for each size and depth */
+/* For each size and depth, the warm-up first. */
+static const int64_t warm_up_ns = 100 * 1000 * 1000, drive_ns = 400 * 1000 * 1000;
 
 struct moebius_machine {
     struct machine m;
@@ -197,11 +198,12 @@ static void begin_read(struct drive_trial *t, struct store_read *r)
     store_queue_submit(t->queue, &r, 1);
 }
 
-/* Counts what has arrived until the time is over, the last arrivals included; then the rest is waited for. */
+/* Counts what arrives in the time after the warm-up, in which a drive, or what throttles it, may be faster than it
+ * stays; the last arrivals included. Then the rest is waited for. */
 static err_code run_trial(struct drive_trial *t, int depth, double *bytes_per_s, struct err *e)
 {
     struct store_read *done[MOST_DEPTH];
-    int64_t start = clock_ns(), took = 0;
+    int64_t start = clock_ns(), begin = 0, took = 0;
     double n_bytes = 0;
     int n_busy = depth;
     err_code code = ERR_OK;
@@ -209,9 +211,13 @@ static err_code run_trial(struct drive_trial *t, int depth, double *bytes_per_s,
         begin_read(t, &t->reads[i]);
     while (n_busy) {
         size_t n = store_queue_collect(t->queue, done, MOST_DEPTH, true);
-        bool counts = took < drive_ns;
-        took = counts ? clock_ns() - start : took;
-        n_bytes += counts ? (double)(n * t->n_bytes) : 0;
+        int64_t now = clock_ns();
+        if (begin && took < drive_ns) {
+            took = now - begin;
+            n_bytes += (double)(n * t->n_bytes);
+        } else if (!begin && now - start >= warm_up_ns) {
+            begin = now;
+        }
         n_busy -= (int)n;
         for (size_t i = 0; i < n; i++) {
             if (done[i]->failure && code == ERR_OK)
@@ -222,7 +228,7 @@ static err_code run_trial(struct drive_trial *t, int depth, double *bytes_per_s,
             n_busy++;
         }
     }
-    *bytes_per_s = n_bytes * 1e9 / (double)took;
+    *bytes_per_s = took ? n_bytes * 1e9 / (double)took : 0;
     return code;
 }
 
