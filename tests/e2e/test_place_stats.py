@@ -100,14 +100,23 @@ def test_replicas_have_what_memory_is_left():
     fails(2, "generate", "-m", DEMO, "-p", "a", "-t", 1, "--replicas", "10%", says=["expected several"])
 
 
-def test_what_is_read_is_counted_where_it_is_read():
+def read_by_places():
     stats, _ = generate("--devices", "cpu:1,cpu:1", "--expert-ram", "30%")
+    places = [p["all_layers"] for p in stats["places"]]
     for p in stats["places"]:
-        assert p["memory_bytes"] < p["all_bytes"], p
-        assert p["all_layers"]["n_read"] > 0 and p["all_layers"]["read_wait_s"] > 0, p
-    n_asked = sum(p["all_layers"]["n_found"] + p["all_layers"]["n_read"] for p in stats["places"])
-    assert n_asked == stats["experts"]["n_hit"] + stats["experts"]["n_miss"]
-    assert sum(p["all_layers"]["n_read"] for p in stats["places"]) == stats["experts"]["n_miss"]
+        assert p["memory_bytes"] < p["all_bytes"] and p["all_layers"]["n_read"] > 0, p
+    assert sum(p["n_found"] + p["n_read"] for p in places) == stats["experts"]["n_hit"] + stats["experts"]["n_miss"]
+    assert sum(p["n_read"] for p in places) == stats["experts"]["n_miss"]
+    return places
+
+
+def test_what_is_read_is_counted_where_it_is_read():
+    waited = [False, False]
+    for _ in range(10):  # what is read may be there before anybody waits for it
+        waited = [before or p["read_wait_s"] > 0 for before, p in zip(waited, read_by_places())]
+        if all(waited):
+            return
+    assert False, waited
 
 
 def test_a_cache_tells_what_it_found_and_moved():
