@@ -98,7 +98,7 @@ struct moebius_engine {
     struct model_work *work; /* NULL before the first session */
     int64_t n_batch;         /* tokens of a batch that there is always work space for */
     int64_t n_work;          /* tokens that there is work space for now */
-    size_t token_bytes;      /* work space of one more token of a batch */
+    size_t token_bytes;      /* work space of one more token of a batch, with what experts keep for it */
     struct prefetch_trial prefetch;
     atomic_bool is_interrupted; /* the evaluation that is running is to end */
 
@@ -337,6 +337,8 @@ void engine_heat_guard(moebius_engine *g);
  * what was created is the caller's to close either way. */
 typedef err_code engine_create_fn(void *user, size_t *later_bytes, struct err *e);
 MUST_USE err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void *user, struct err *e);
+/* Has experts' slots leave room for what operations keep besides their results, with the work space that there is. */
+void engine_memory_work(moebius_engine *g);
 
 /* ---- warm.c ---------------------------------------------------------------------------------------------------- */
 

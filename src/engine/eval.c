@@ -6,6 +6,7 @@
 #include "engine/engine_internal.h"
 #include "engine/prompt_batch.h"
 #include "engine/sized.h"
+#include "model/sizes.h"
 
 enum {
     LOGITS_ROWS = 32,               /* rows of logits computed at a time when many are wanted */
@@ -72,6 +73,7 @@ static err_code fit_work(moebius_engine *g, int64_t n_batch, struct err *e)
     g->n_work = 0;
     TRY(model_work_resize(g->work, g->model, n_batch, e));
     g->n_work = n_batch;
+    engine_memory_work(g);
     return ERR_OK;
 }
 
@@ -83,7 +85,7 @@ err_code engine_work_need(moebius_engine *g, int64_t n_batch, struct err *e)
     g->n_batch = g->n_work = 0;
     TRY(model_work_create(&g->work, g->model, n_batch, LOGITS_ROWS, e));
     g->n_batch = g->n_work = n_batch;
-    g->token_bytes = model_work_token_bytes(g->work);
+    g->token_bytes = model_work_token_bytes(g->work) + (size_t)model_scratch_bytes(g->model, 1);
     return ERR_OK;
 }
 

@@ -243,6 +243,18 @@ static void keep_for_scratch(moebius_engine *g, size_t n_bytes)
     mem_keep_for_scratch(g->scratch_bytes);
 }
 
+void engine_memory_work(moebius_engine *g)
+{
+    if (!g->is_limited || !n_stage_here(g))
+        return;
+    /* A session's own batch has been counted when it was created. */
+    size_t more = g->n_work > g->n_batch ? (size_t)model_scratch_bytes(g->model, g->n_work) : 0;
+    size_t keep = more ? mem_mapped_bytes(MEM_SCRATCH) + more : 0;
+    mem_keep_for_scratch(keep > g->scratch_bytes ? keep : g->scratch_bytes);
+    if (more)
+        reclaim(g, more);
+}
+
 err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void *user, struct err *e)
 {
     size_t state[ENGINE_MAX_DEVICE] = {0}, later = 0, session;
