@@ -991,6 +991,19 @@ def test_decode_allocates_nothing_after_the_first_token():
         assert counts[0] > 100 and abs(counts[0] - counts[1]) <= slack, counts
 
 
+def test_a_long_prompt_runs_in_any_memory_that_is_not_refused():
+    """However many tokens are computed together in place of slots."""
+    if SANITIZED:  # which takes memory of its own
+        return
+    prompt = tmp("long prompt.txt")
+    with open(prompt, "w", encoding="utf-8") as f:
+        f.write("Once upon a time there was a little girl named Lily. She loved to play outside. " * 220)
+    least = fails(7, "generate", "-m", DEMO, "-f", prompt, "-n", 4, "--ctx", 5000, "--ram", "60M", says=["needs at least"])
+    first = int(float(least.split("needs at least ")[1].split()[0])) + 1
+    for ram in range(first, first + 8):
+        run("generate", "-m", DEMO, "-f", prompt, "-n", 4, "--ignore-eos", "--cold", "--ctx", 5000, "--ram", f"{ram}M", "-q")
+
+
 if SANITIZED:  # a preloaded allocator and a sanitizer's own don't go together
     del test_decode_allocates_nothing_after_the_first_token
 run_functions(globals())
