@@ -118,25 +118,25 @@ class Bench:
             return False
         return not is_check or abs(roof_mean["read_bytes_per_s"] / self.memory_per_s(threads) - 1) <= 0.2
 
-    def measure(self, model, how, *more):
+    def measure(self, model, how, is_check=False):
         """Decode and prefill in tokens a second, of all texts."""
         key = f"{os.path.basename(model)} {json.dumps(how, sort_keys=True)}"
         if key not in self.measured:
-            self.measured[key] = self.bench(model, how, *more)
+            self.measured[key] = self.bench(model, how, is_check)
             with open(self.kept, "w") as f:
                 json.dump(self.measured, f, indent=1)
         return self.measured[key]
 
-    def bench(self, model, how, *more):
+    def bench(self, model, how, is_check):
         rounds = 3 if "ram" in how else 2 if how.get("decode", 1) else 1  # the first prompt finds empty slots
         receipts = os.path.join(self.dir, "moebius/receipts.jsonl")
         for left in reversed(range(5)):
             n_bytes = os.path.getsize(receipts) if os.path.exists(receipts) else 0
             out = self.run("bench", *self.flags(model, how), "--cold", "--tokens-from", self.used, "-p", how["prompt"], "-d", how.get("depth", 0),
-                           "-n", how.get("decode", 48), "-r", rounds, "--json", *more,
+                           "-n", how.get("decode", 48), "-r", rounds, "--json", *(["--no-receipt"] if is_check else []),
                            slow=how.get("slow", False))
             j = json.loads(out)
-            if left == 0 or self.is_usual(j["roof_least"], j["roof_mean"], how["threads"], "--no-receipt" in more):
+            if left == 0 or self.is_usual(j["roof_least"], j["roof_mean"], how["threads"], is_check):
                 return {p: j[p]["tok_per_s"] for p in ("decode", "prefill") if j.get(p)}
             self.n_disturbed += 1
             if os.path.exists(receipts):
@@ -165,7 +165,7 @@ def row(model, how, what, forecast, measured):
 def decode_rows(bench, models, hows):
     for model in models:
         for how in hows:
-            measured, plan = bench.measure(model, how, "--no-receipt"), bench.plan(model, how)
+            measured, plan = bench.measure(model, how, is_check=True), bench.plan(model, how)
             yield row(model, how, "decode", plan["forecast"]["decode"], measured["decode"])
             if "depth" not in how:
                 yield row(model, how, "prefill", plan["forecast"]["prefill"], measured["prefill"])
@@ -174,7 +174,7 @@ def decode_rows(bench, models, hows):
 def first_rows(bench, models):
     for model in models:
         for how in TO_FIRST:
-            measured, plan = bench.measure(model, how, "--no-receipt"), bench.plan(model, how)
+            measured, plan = bench.measure(model, how, is_check=True), bench.plan(model, how)
             s = next(p["forecast_s"] for p in plan["prompts"] if p["tokens"] == how["prompt"])
             yield row(model, how, "first", s, how["prompt"] / measured["prefill"])
 

@@ -4,52 +4,7 @@
 #include <glob.h>
 #include <unistd.h>
 
-#include "session_fixture.h"
-
-enum { N_PROMPT = 40, N_ALL = 46 };
-
-static const char *demo;
-
-static moebius_engine *open_path(const char *path, const moebius_engine_options *o)
-{
-    moebius_error error;
-    moebius_engine *g;
-    if (moebius_engine_open(&g, path, o, &error) != MOEBIUS_OK)
-        fail_msg("%s: %s", path, error.text);
-    return g;
-}
-
-/* The same; with more memory for experts where a layer needs more. */
-static moebius_engine *open_streaming(const char *path, moebius_engine_options o)
-{
-    moebius_error error;
-    moebius_engine *g;
-    moebius_status status;
-    while ((status = moebius_engine_open(&g, path, &o, &error)) == MOEBIUS_LIMIT && o.expert_ram_share < 1)
-        o.expert_ram_share = o.expert_ram_share < 0.9 ? o.expert_ram_share + 0.1 : 1;
-    must(status, &error);
-    return g;
-}
-
-/* A prompt, in two pieces, and then tokens one by one: the logits after the last of these. Owned by the caller (free).
- */
-static float *run(moebius_engine *g)
-{
-    moebius_session *s = open_session(g, MOEBIUS_KV_F16, N_ALL, 32);
-    feed(s, g, 0, N_PROMPT, 33);
-    feed(s, g, N_PROMPT, N_ALL, 1);
-    float *logits = copy_logits(s, g);
-    moebius_session_close(&s);
-    return logits;
-}
-
-static void expect_run(moebius_engine *g, const float *want, const char *what)
-{
-    float *got = run(g);
-    if (memcmp(got, want, (size_t)moebius_n_vocab(g) * sizeof *got) != 0)
-        fail_msg("%s: other bits", what);
-    free(got);
-}
+#include "devices_fixture.h"
 
 /* ---- bits ----------------------------------------------------------------------------------------------------------
  */
@@ -58,9 +13,8 @@ static void try_splits(const char *path, int n_split)
 {
     static const char *const devices[] = {"cpu:1,cpu:1", "cpu:2,cpu:1,cpu:1"}, *const slots[] = {"100", "50", "10"};
     char split[32], what[1200];
-    moebius_engine *g = open_path(path, &(moebius_engine_options){.n_threads = 1});
-    float *want = run(g);
-    moebius_engine_close(&g);
+    moebius_engine *g;
+    float *want = run_on_one(path);
     for (int i = 0; i < n_split; i++)
         for (int k = 0; k < 2; k++) {
             snprintf(split, sizeof split, "random:%d", i);
@@ -238,39 +192,14 @@ static void saved_and_parked_texts_go_on_anywhere(void **state)
 /* ---- ends ----------------------------------------------------------------------------------------------------------
  */
 
-static bool count_down(void *user)
-{
-    return --*(int *)user < 0;
-}
-
 static void a_text_that_was_cancelled_anywhere_goes_on_with_the_same_bits(void **state)
 {
-    enum { MOST = 60 };
-    int32_t ids[N_LONG];
-    moebius_engine *g = open_path(demo, &(moebius_engine_options){.n_threads = 1});
-    float *want = run(g);
-    moebius_engine_close(&g);
-    for (int streams = 0; streams < 2; streams++) {
-        const moebius_engine_options o = {
-            .devices = "cpu:1,cpu:1", .split = "random:3", .expert_ram_share = streams ? 0.2 : 0};
-        g = open_path(demo, &o);
-        moebius_session *s = open_session(g, MOEBIUS_KV_F16, N_ALL, 32);
-        get_text(g, ids);
-        bool is_cancelled = true;
-        for (int n_ask = 0; is_cancelled && n_ask < MOST; n_ask++) {
-            int left = n_ask;
-            moebius_session_set_cancel(s, count_down, &left);
-            moebius_status status = moebius_session_eval(s, ids, 32, NULL);
-            is_cancelled = status == MOEBIUS_CANCELLED;
-            assert_true(is_cancelled || status == MOEBIUS_OK);
-            if (!is_cancelled || moebius_session_pos(s) != 0) /* the logits may be all that was cancelled */
-                assert_int_equal(moebius_session_pos(s), 32);
-            moebius_session_truncate(s, 0);
-        }
-        moebius_session_close(&s);
-        expect_run(g, want, "after an evaluation was cancelled");
-        moebius_engine_close(&g);
-    }
+    float *want = run_on_one(demo);
+    for (int streams = 0; streams < 2; streams++)
+        expect_cancelled_goes_on(&(moebius_engine_options){.devices = "cpu:1,cpu:1",
+                                                           .split = "random:3",
+                                                           .expert_ram_share = streams ? 0.2 : 0},
+                                 want);
     free(want);
 }
 
@@ -334,13 +263,6 @@ static void little_memory_is_shared_and_never_exceeded(void **state)
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* whose own memory grows by more */
-static int64_t stated_bytes(const moebius_error *error)
-{
-    const char *p = strstr(error->text, "MiB (");
-    assert_non_null(p);
-    return strtoll(p + 5, NULL, 10);
-}
-
 /* Sessions and long prompts take their memory from the slots of both devices. */
 static void sessions_get_their_memory_from_all_devices(void **state)
 {
@@ -439,29 +361,10 @@ static void devices_and_splits_that_make_no_sense_are_refused(void **state)
     expect_refusal(&(moebius_engine_options){.devices = "cpu:1,cpu:1", .replica_bytes = -1}, "expected 0 or more");
 }
 
-static void note_product(void *user, const moebius_product *p)
-{
-    ++*(int *)user;
-}
-
 static void what_one_device_alone_can_do_is_refused(void **state)
 {
-    int32_t id = 1;
-    moebius_error error;
-    moebius_session *s;
     moebius_engine *g = open_path(demo, &(moebius_engine_options){.devices = "cpu:1,cpu:1"});
-    const moebius_session_options o = {.n_ctx = 8, .car = {.threshold = 0.5F}};
-    int n_product = 0;
-    must(moebius_session_open(&s, g, &o, &error), &error);
-    assert_int_equal(moebius_session_eval(s, &id, 1, &error), MOEBIUS_USAGE);
-    assert_non_null(strstr(error.text, "cache-aware routing with experts on several devices"));
-    moebius_session_close(&s);
-    s = open_session(g, MOEBIUS_KV_F16, 8, 8);
-    moebius_session_trace(s, &(moebius_trace){.product = note_product, .user = &n_product});
-    assert_int_equal(moebius_session_eval(s, &id, 1, &error), MOEBIUS_USAGE);
-    assert_non_null(strstr(error.text, "watching products with experts on several devices"));
-    assert_int_equal(n_product, 0);
-    moebius_session_close(&s);
+    expect_one_device_is_needed(g, "with experts on several devices");
     moebius_engine_close(&g);
 }
 

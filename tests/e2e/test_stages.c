@@ -4,69 +4,14 @@
 #include <glob.h>
 #include <unistd.h>
 
-#include "session_fixture.h"
+#include "devices_fixture.h"
 
-enum { N_PROMPT = 40, N_ALL = 46 };
-
-static const char *demo;
 static char logged[4096];
 
 static void keep_log(void *user, enum moebius_log_level level, const char *line)
 {
     size_t n = strlen(logged);
     snprintf(logged + n, sizeof logged - n, "%s\n", line);
-}
-
-static moebius_engine *open_path(const char *path, const moebius_engine_options *options)
-{
-    moebius_error error;
-    moebius_engine *g;
-    moebius_engine_options o = *options;
-    o.log = keep_log;
-    logged[0] = '\0';
-    if (moebius_engine_open(&g, path, &o, &error) != MOEBIUS_OK)
-        fail_msg("%s: %s", path, error.text);
-    return g;
-}
-
-/* The same; with more memory for experts where a layer needs more. */
-static moebius_engine *open_streaming(const char *path, moebius_engine_options o)
-{
-    moebius_error error;
-    moebius_engine *g;
-    while (moebius_engine_open(&g, path, &o, &error) == MOEBIUS_LIMIT && o.expert_ram_share < 1)
-        o.expert_ram_share = o.expert_ram_share < 0.9 ? o.expert_ram_share + 0.1 : 1;
-    if (!g)
-        fail_msg("%s: %s", path, error.text);
-    return g;
-}
-
-/* A prompt, in two pieces, and then tokens one by one: the logits after the last of these. Owned by the caller (free).
- */
-static float *run(moebius_engine *g)
-{
-    moebius_session *s = open_session(g, MOEBIUS_KV_F16, N_ALL, 32);
-    feed(s, g, 0, N_PROMPT, 33);
-    feed(s, g, N_PROMPT, N_ALL, 1);
-    float *logits = copy_logits(s, g);
-    moebius_session_close(&s);
-    return logits;
-}
-
-static float *run_on_one(const char *path)
-{
-    moebius_engine *g = open_path(path, &(moebius_engine_options){.n_threads = 1});
-    float *logits = run(g);
-    moebius_engine_close(&g);
-    return logits;
-}
-
-static void expect_run(moebius_engine *g, const float *want, const char *what)
-{
-    float *got = run(g);
-    if (memcmp(got, want, (size_t)moebius_n_vocab(g) * sizeof *got) != 0)
-        fail_msg("%s: other bits", what);
-    free(got);
 }
 
 /* ---- bits -------------------------------------------------------------------------------------------------------- */
@@ -159,32 +104,11 @@ static void saved_parked_and_forked_texts_go_on_anywhere(void **state)
 
 /* ---- ends -------------------------------------------------------------------------------------------------------- */
 
-static bool count_down(void *user)
-{
-    return --*(int *)user < 0;
-}
-
 static void a_text_that_was_cancelled_in_any_stage_goes_on_with_the_same_bits(void **state)
 {
-    enum { MOST = 60 };
-    int32_t ids[N_LONG];
     float *want = run_on_one(demo);
-    moebius_engine *g = open_path(
-        demo, &(moebius_engine_options){.devices = "cpu:1,cpu:1", .split = "stages", .expert_ram_share = 0.3});
-    moebius_session *s = open_session(g, MOEBIUS_KV_F16, N_ALL, 32);
-    get_text(g, ids);
-    bool is_cancelled = true;
-    for (int n_ask = 0; is_cancelled && n_ask < MOST; n_ask++) {
-        int left = n_ask;
-        moebius_session_set_cancel(s, count_down, &left);
-        moebius_status status = moebius_session_eval(s, ids, 32, NULL);
-        is_cancelled = status == MOEBIUS_CANCELLED;
-        assert_true(is_cancelled || status == MOEBIUS_OK);
-        moebius_session_truncate(s, 0);
-    }
-    moebius_session_close(&s);
-    expect_run(g, want, "after an evaluation was cancelled");
-    moebius_engine_close(&g);
+    expect_cancelled_goes_on(
+        &(moebius_engine_options){.devices = "cpu:1,cpu:1", .split = "stages", .expert_ram_share = 0.3}, want);
     free(want);
 }
 
@@ -220,13 +144,6 @@ static void a_failed_read_in_a_later_stage_leaves_the_text_as_it_was(void **stat
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* whose own memory grows by more */
-static int64_t stated_bytes(const moebius_error *error)
-{
-    const char *p = strstr(error->text, "MiB (");
-    assert_non_null(p);
-    return strtoll(p + 5, NULL, 10);
-}
-
 /* Sessions and long prompts take their memory from the slots of both devices. */
 static void sessions_get_their_memory_from_all_stages(void **state)
 {
@@ -269,7 +186,7 @@ static void devices_tell_which_layers_and_memory_they_have(void **state)
     moebius_device d;
     moebius_place p;
     moebius_engine *g =
-        open_path(demo, &(moebius_engine_options){.devices = "cpu:1,cpu:1", .split = "stages:1,1", .usage = NULL});
+        open_path(demo, &(moebius_engine_options){.devices = "cpu:1,cpu:1", .split = "stages:1,1", .log = keep_log});
     moebius_session *s = open_session(g, MOEBIUS_KV_F16, N_ALL, 32);
     feed(s, g, 0, N_ALL, N_ALL);
     moebius_counters c = moebius_engine_counters(g);
@@ -359,30 +276,12 @@ static void what_does_not_go_with_stages_is_refused(void **state)
                    "can't be divided among 5 devices");
 }
 
-static void note_product(void *user, const moebius_product *p)
-{
-    ++*(int *)user;
-}
-
 static void what_one_device_alone_can_do_is_refused(void **state)
 {
-    int32_t id = 1;
-    int n_product = 0;
     moebius_error error;
-    moebius_session *s;
     moebius_plan *plan;
     moebius_engine *g = open_path(demo, &(moebius_engine_options){.devices = "cpu:1,cpu:1", .split = "stages"});
-    const moebius_session_options o = {.n_ctx = 8, .car = {.threshold = 0.5F}};
-    must(moebius_session_open(&s, g, &o, &error), &error);
-    assert_int_equal(moebius_session_eval(s, &id, 1, &error), MOEBIUS_USAGE);
-    assert_non_null(strstr(error.text, "cache-aware routing with layers on several devices"));
-    moebius_session_close(&s);
-    s = open_session(g, MOEBIUS_KV_F16, 8, 8);
-    moebius_session_trace(s, &(moebius_trace){.product = note_product, .user = &n_product});
-    assert_int_equal(moebius_session_eval(s, &id, 1, &error), MOEBIUS_USAGE);
-    assert_non_null(strstr(error.text, "watching products with layers on several devices"));
-    assert_int_equal(n_product, 0);
-    moebius_session_close(&s);
+    expect_one_device_is_needed(g, "with layers on several devices");
     assert_int_equal(moebius_engine_plan(&plan, g, &(moebius_plan_options){0}, &error), MOEBIUS_UNSUPPORTED);
     moebius_engine_close(&g);
 }
