@@ -196,7 +196,7 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
             code = cli_error(e, &error);
         cli_progress_end(&progress.shown);
         if (code != ERR_OK)
-            run_plan_advise(o, o->n_ctx, e);
+            run_plan_advise(o, NULL, o->n_ctx, e);
         out->load_ns = clock_ns() - progress.shown.start_ns;
         if (code == ERR_OK)
             check_context(o, out->engine);
@@ -233,7 +233,7 @@ err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct o
     if (moebius_session_open(&out->session, out->engine, &options, &error) == MOEBIUS_OK)
         return ERR_OK;
     cli_error(e, &error);
-    run_plan_advise(o, n_ctx, e);
+    run_plan_advise(o, out->engine, n_ctx, e);
     return e->code;
 }
 

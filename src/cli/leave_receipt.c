@@ -138,7 +138,7 @@ static void describe(struct receipt *r, const struct model_options *o, const moe
         r->hit_bytes = c.n_expert_hit * (c.n_expert_read_bytes / c.n_expert_read);
     }
     describe_settings(r, o);
-    run_plan_fill(r, o);
+    run_plan_fill(r, o, g);
 }
 
 void cli_receipt_warning(void *user, enum log_level level, const char *line)

@@ -67,9 +67,10 @@ static void add_nearest(const moebius_plan *p, struct err *e)
     }
 }
 
-void run_plan_advise(const struct model_options *o, int64_t n_ctx, struct err *e)
+void run_plan_advise(const struct model_options *o, const moebius_engine *engine, int64_t n_ctx, struct err *e)
 {
     moebius_plan *p;
+    moebius_status status;
     const moebius_plan_options options = {.n_ctx = n_ctx,
                                           .n_texts = 1,
                                           .n_batch = o->n_batch,
@@ -77,7 +78,10 @@ void run_plan_advise(const struct model_options *o, int64_t n_ctx, struct err *e
                                           .ram_bytes = o->ram_bytes,
                                           .n_threads = (int)o->n_threads};
     bool lacks_memory = e->code == ERR_LIMIT || e->code == ERR_NOMEM;
-    if (!lacks_memory || moebius_plan_open(&p, o->path, &options, NULL) != MOEBIUS_OK)
+    if (!lacks_memory)
+        return;
+    status = engine ? moebius_engine_plan(&p, engine, &options, NULL) : moebius_plan_open(&p, o->path, &options, NULL);
+    if (status != MOEBIUS_OK)
         return;
     add_nearest(p, e);
     moebius_plan_close(&p);
@@ -98,31 +102,26 @@ static void take(struct receipt *r, const moebius_plan *p, enum speed_of of)
     r->forecast_high[of] = high;
 }
 
-void run_plan_fill(struct receipt *r, const struct model_options *o)
+void run_plan_fill(struct receipt *r, const struct model_options *o, const moebius_engine *engine)
 {
     moebius_plan *p;
     bool is_stream = r->regime == REGIME_STREAM;
     if (!is_stream && r->regime != REGIME_RAM)
         return;
-    /* The model is still in memory: what it has counts, not what is free beside it, unless a bound was named. */
-    int64_t taken =
-        o->ram_bytes && !o->expert_ram.n_bytes && !(o->expert_ram.share > 0) ? o->ram_bytes : (int64_t)r->peak_bytes;
-    const moebius_plan_options options = {.n_threads = (int)r->n_threads,
-                                          .n_ctx = r->n_ctx > LEAST_CTX ? r->n_ctx : LEAST_CTX,
+    const moebius_plan_options options = {.n_ctx = r->n_ctx > LEAST_CTX ? r->n_ctx : LEAST_CTX,
                                           .n_depth = r->n_ctx,
                                           .n_texts = r->n_texts,
                                           .n_prompt = r->n_prompt,
                                           .prompt_from = r->prompt_from,
                                           .n_batch = o->n_batch,
                                           .kv = cli_kv_type(o->kv),
-                                          .ram_bytes = is_stream ? taken : INT64_MAX / 4,
                                           .usage = is_stream ? usage_of(o) : NULL,
                                           .found_ram = is_stream ? 1 - r->at : 0,
                                           .found_drive = is_stream ? r->at : 0,
                                           .memory_per_s = r->rates[MACHINE_MEMORY],
                                           .units_per_s = r->rates[MACHINE_UNITS],
                                           .receipts = ""};
-    if (moebius_plan_open(&p, o->path, &options, NULL) != MOEBIUS_OK)
+    if (moebius_engine_plan(&p, engine, &options, NULL) != MOEBIUS_OK)
         return; /* nothing is known of it */
     take(r, p, SPEED_DECODE);
     take(r, p, SPEED_PREFILL);

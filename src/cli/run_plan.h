@@ -20,12 +20,13 @@ struct run_texts {
  * a text: as given, as the plan chooses, or at most that where no plan can be made. */
 int64_t run_plan_begin(const struct model_options *o, const moebius_engine *engine, const struct run_texts *texts);
 
-/* Adds to a sentence about what has no room (ERR_LIMIT, ERR_NOMEM) what would work instead. */
-void run_plan_advise(const struct model_options *o, int64_t n_ctx, struct err *e);
+/* Adds to a sentence about what has no room (ERR_LIMIT, ERR_NOMEM) what would work instead. engine: NULL where the
+ * model could not be opened. */
+void run_plan_advise(const struct model_options *o, const moebius_engine *engine, int64_t n_ctx, struct err *e);
 
 /* Fills ceilings and bands, for what the receipt says of its regime and texts. A ceiling is the plan's, as a forecast
  * is a share of that, and what was measured beside the run where the machine was not probed, on GPUs and on several
  * machines; there is no band then. */
-void run_plan_fill(struct receipt *r, const struct model_options *o);
+void run_plan_fill(struct receipt *r, const struct model_options *o, const moebius_engine *engine);
 
 #endif

@@ -96,9 +96,11 @@ struct moebius_engine {
 
     /* eval.c */
     struct model_work *work; /* NULL before the first session */
-    int64_t n_batch;         /* tokens of a batch that there is always work space for */
+    int64_t n_batch;         /* tokens of a batch, but for long prompts and where few do */
     int64_t n_work;          /* tokens that there is work space for now */
+    size_t work_bytes;       /* of the host's memory, what work space has */
     size_t token_bytes;      /* work space of one more token of a batch, with what experts keep for it */
+    int n_few;               /* evaluations of few tokens since the last of more */
     struct prefetch_trial prefetch;
     atomic_bool is_interrupted; /* the evaluation that is running is to end */
 
@@ -119,7 +121,7 @@ struct moebius_engine {
     size_t overhead_bytes;    /* memory of the process that base/mem.h does not count */
     size_t limit_bytes;       /* the limit on what base/mem.h counts */
     size_t spare_bytes;       /* room below the limit for what operations take when they first run */
-    size_t scratch_bytes;     /* what scratch may grow to: slots leave room for that */
+    size_t scratch_bytes;     /* what scratch may grow to in this pass: slots leave room for that */
     size_t vram_bytes;        /* options.vram_bytes; SIZE_MAX: no bound */
     bool is_limited;          /* the limit is in force */
     bool has_noted_streaming; /* the log has been told that experts stream */
@@ -273,8 +275,8 @@ void engine_close_places(moebius_engine *g);
 size_t engine_expert_bytes(const moebius_engine *g, size_t (*bytes)(const struct experts *x));
 /* Whether experts are read when they are needed. */
 bool engine_is_streaming(const moebius_engine *g);
-/* Has the devices open their slots, each its share of the room that there is but for spare_bytes, and fill them with
- * what earlier runs used (NULL: leaves them). */
+/* Has the devices open their slots, each its share of the room that there is but for what is kept for scratch, and fill
+ * them with what earlier runs used (NULL: leaves them). */
 MUST_USE err_code engine_open_slots(moebius_engine *g, const struct usage *past, struct err *e);
 /* Has the devices close slots, each its share, until n_bytes fit below the limit on memory. */
 void engine_reclaim_experts(moebius_engine *g, size_t n_bytes);
@@ -308,7 +310,8 @@ MUST_USE err_code engine_warm_ranks(moebius_engine *g, const struct usage *past,
 
 /* ---- eval.c ---------------------------------------------------------------------------------------------------- */
 
-/* Work space for batches of n_batch tokens, kept until the engine is closed. */
+/* Work space for batches of n_batch tokens, until the engine is closed; while experts are read and texts only decode,
+ * for planning_few_tokens. */
 MUST_USE err_code engine_work_need(moebius_engine *g, int64_t n_batch, struct err *e);
 /* Appends tokens to sessions: moebius_eval_batch. */
 MUST_USE err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e);
@@ -337,8 +340,11 @@ void engine_heat_guard(moebius_engine *g);
  * what was created is the caller's to close either way. */
 typedef err_code engine_create_fn(void *user, size_t *later_bytes, struct err *e);
 MUST_USE err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void *user, struct err *e);
-/* Has experts' slots leave room for what operations keep besides their results, with the work space that there is. */
-void engine_memory_work(moebius_engine *g);
+/* Whether slots and work space share memory that has a bound. */
+bool engine_shares_memory(const moebius_engine *g);
+/* Before a pass of n_tok tokens: has experts' slots leave room for what its operations keep besides their results. */
+void engine_memory_pass(moebius_engine *g, int64_t n_tok);
+size_t engine_kept_bytes(const moebius_engine *g); /* what of that scratch has not taken yet */
 
 /* ---- warm.c ---------------------------------------------------------------------------------------------------- */
 

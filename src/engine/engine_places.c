@@ -263,13 +263,13 @@ err_code engine_open_slots(moebius_engine *g, const struct usage *past, struct e
     for (int i = engine_has_cache(g); i < g->model->n_device; i++)
         left += closed_bytes(g, i);
     for (int i = engine_has_cache(g); i < g->model->n_device; i++) {
-        size_t here = closed_bytes(g, i), room = mem_room_bytes(), spare = g->spare_bytes;
+        size_t here = closed_bytes(g, i), room = mem_room_bytes(), spare = engine_kept_bytes(g);
         if (room > spare && room - spare < left) /* others' part is left, too */
             spare += part_of(room - spare, left - here, left);
         left -= here;
         TRY(open_slots(g, i, spare, past, e));
     }
-    return engine_has_cache(g) ? open_slots(g, 0, g->spare_bytes, past, e) : ERR_OK; /* copies come last */
+    return engine_has_cache(g) ? open_slots(g, 0, engine_kept_bytes(g), past, e) : ERR_OK; /* copies come last */
 }
 
 static void reclaim(moebius_engine *g, int device, size_t n_bytes)

@@ -4,13 +4,14 @@
 #include "base/clock.h"
 #include "base/minmax.h"
 #include "engine/engine_internal.h"
+#include "engine/planning.h"
 #include "engine/prompt_batch.h"
 #include "engine/sized.h"
 #include "model/sizes.h"
 
 enum {
-    LOGITS_ROWS = 32,               /* rows of logits computed at a time when many are wanted */
     PROGRESS_NS = 50 * 1000 * 1000, /* progress is told no more often */
+    FEW_IN_TURN = 8,                /* evaluations of few tokens after which work space is for few */
 };
 
 /* An evaluation: the items and how far each is. */
@@ -70,20 +71,25 @@ static err_code fit_work(moebius_engine *g, int64_t n_batch, struct err *e)
 {
     if (n_batch == g->n_work)
         return ERR_OK;
+    size_t before = mem_mapped_bytes(MEM_SCRATCH);
     g->n_work = 0;
-    TRY(model_work_resize(g->work, g->model, n_batch, e));
-    g->n_work = n_batch;
-    engine_memory_work(g);
-    return ERR_OK;
+    err_code code = model_work_resize(g->work, g->model, n_batch, e);
+    g->work_bytes += mem_mapped_bytes(MEM_SCRATCH) - before;
+    if (code == ERR_OK)
+        g->n_work = n_batch;
+    return code;
 }
 
 err_code engine_work_need(moebius_engine *g, int64_t n_batch, struct err *e)
 {
     if (n_batch <= g->n_batch)
         return ERR_OK;
+    size_t before = mem_mapped_bytes(MEM_SCRATCH);
     model_work_close(&g->work);
     g->n_batch = g->n_work = 0;
-    TRY(model_work_create(&g->work, g->model, n_batch, LOGITS_ROWS, e));
+    err_code code = model_work_create(&g->work, g->model, n_batch, PLANNING_LOGITS_ROWS, e);
+    g->work_bytes += mem_mapped_bytes(MEM_SCRATCH) - before;
+    TRY(code);
     g->n_batch = g->n_work = n_batch;
     g->token_bytes = model_work_token_bytes(g->work) + (size_t)model_scratch_bytes(g->model, 1);
     return ERR_OK;
@@ -105,18 +111,19 @@ int64_t moebius_session_batch(const moebius_session *session, size_t n)
     return n < (size_t)n_batch ? (int64_t)n : n_batch;
 }
 
-/* Frees the work space that a long prompt took, and gives the experts their slots back. What fails here is tried again
- * where it is needed. */
-static void shrink_work(moebius_engine *g)
+/* Leaves work space for batches of n_batch tokens, and gives the experts the rest. What fails here is tried again where
+ * it is needed. */
+static void shrink_work(moebius_engine *g, int64_t n_batch)
 {
     struct err e;
-    err_code code = fit_work(g, g->n_batch, &e);
+    err_code code = fit_work(g, n_batch, &e);
     for (int i = 0; i < g->n_stage; i++)
         backend_trim(g->devices[i].device);
+    engine_memory_pass(g, planning_few_tokens(g->n_batch)); /* which come next, mostly */
     if (code == ERR_OK)
         code = engine_open_slots(g, NULL, &e);
     if (code != ERR_OK)
-        log_line(&g->log, LOG_DEBUG, "after a long prompt: %s", e.text);
+        log_line(&g->log, LOG_DEBUG, "after a prompt: %s", e.text);
 }
 
 /* ---- passes ------------------------------------------------------------------------------------------------------ */
@@ -203,9 +210,9 @@ static err_code each_logits(const struct eval *v, struct err *e)
         n += v->rows[r].n_out;
     for (int64_t r = 0; r < v->n_rows; r++)
         for (int64_t k = v->rows[r].n_out; k > 0; k--, row++) {
-            if (row > 0 && row % LOGITS_ROWS == 0)
-                model_logits(v->engine->model, v->engine->work, row, min_i64(n - row, LOGITS_ROWS));
-            TRY(hand_out(v, v->item[r], v->done[v->item[r]] - (size_t)k, row % LOGITS_ROWS, e));
+            if (row > 0 && row % PLANNING_LOGITS_ROWS == 0)
+                model_logits(v->engine->model, v->engine->work, row, min_i64(n - row, PLANNING_LOGITS_ROWS));
+            TRY(hand_out(v, v->item[r], v->done[v->item[r]] - (size_t)k, row % PLANNING_LOGITS_ROWS, e));
         }
     return ERR_OK;
 }
@@ -245,7 +252,7 @@ static struct model_forward_params forward_params(struct eval *v)
                                          .trace = s->trace.routed ? &s->moe_trace : NULL,
                                          .hidden = s->trace.hidden,
                                          .hidden_user = s->trace.user,
-                                         .n_logits = LOGITS_ROWS,
+                                         .n_logits = PLANNING_LOGITS_ROWS,
                                          .in_place = is_in_place(v)};
 }
 
@@ -273,6 +280,7 @@ static err_code run_pass(struct eval *v, struct err *e)
     for (int64_t r = 0; r < v->n_rows; r++)
         n_tok += v->rows[r].n;
     v->n_all = 2 * g->model->n_layer * n_tok;
+    engine_memory_pass(g, n_tok);
     params.prefetch = prefetch_trial_begin(&g->prefetch, is_single);
     g->places.is_cache_used = cache_watch_begin(&g->cache, n_tok);
     pool_use(g->pool, thread_tuner_n_threads(&g->thread_tuner, pool_n_threads(g->pool), is_single));
@@ -291,10 +299,20 @@ static err_code run_pass(struct eval *v, struct err *e)
     return ERR_OK;
 }
 
+static bool is_of_few(const struct eval *v)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < v->n_items; i++)
+        n += v->items[i].n;
+    return n <= (size_t)planning_few_tokens(v->engine->n_batch);
+}
+
 /* The tokens of a pass for which there is to be work space: more where long prompts read experts. */
 static int64_t pass_room(const struct eval *v)
 {
     int64_t most = v->engine->n_batch;
+    if (is_of_few(v)) /* for which there may be room for more */
+        return max_i64(planning_few_tokens(most), min_i64(most, v->engine->n_work));
     for (size_t i = 0; i < v->n_items; i++)
         most = max_i64(most, choose_batch(v->items[i].session, v->items[i].n));
     return most;
@@ -315,8 +333,12 @@ static err_code run_fitting(struct eval *v, struct err *e)
         code = fit_work(g, g->n_batch, e);
     if (code == ERR_OK)
         code = run_passes(v, e);
+    g->n_few = is_of_few(v) ? g->n_few + 1 : 0;
     if (g->n_work > g->n_batch)
-        shrink_work(g);
+        shrink_work(g, g->n_batch);
+    else if (g->n_few >= FEW_IN_TURN && g->n_work > planning_few_tokens(g->n_batch) && engine_shares_memory(g) &&
+             engine_is_streaming(g))
+        shrink_work(g, planning_few_tokens(g->n_batch));
     return code;
 }
 

@@ -7,6 +7,7 @@
 #include "base/units_text.h"
 #include "engine/engine_internal.h"
 #include "engine/gpu_choice.h"
+#include "engine/planning.h"
 #include "model/sizes.h"
 #include "planner/plan.h"
 #include "ranks/ranks.h"
@@ -236,23 +237,34 @@ static int n_stage_here(const moebius_engine *g)
     return n;
 }
 
-/* Of several sessions the largest decides. */
-static void keep_for_scratch(moebius_engine *g, size_t n_bytes)
+bool engine_shares_memory(const moebius_engine *g)
 {
-    g->scratch_bytes = n_bytes > g->scratch_bytes ? n_bytes : g->scratch_bytes;
-    mem_keep_for_scratch(g->scratch_bytes);
+    return g->is_limited && n_stage_here(g) > 0;
 }
 
-void engine_memory_work(moebius_engine *g)
+size_t engine_kept_bytes(const moebius_engine *g)
 {
-    if (!g->is_limited || !n_stage_here(g))
+    size_t now = mem_mapped_bytes(MEM_SCRATCH);
+    if (!engine_shares_memory(g))
+        return g->spare_bytes;
+    return now < g->scratch_bytes ? g->scratch_bytes - now : 0;
+}
+
+void engine_memory_pass(moebius_engine *g, int64_t n_tok)
+{
+    bool is_few = n_tok <= planning_few_tokens(g->n_batch);
+    size_t room = is_few ? g->spare_bytes / PLAN_FEW_PART : g->spare_bytes, kept;
+    if (!engine_shares_memory(g))
         return;
-    /* A session's own batch has been counted when it was created. */
-    size_t more = g->n_work > g->n_batch ? (size_t)model_scratch_bytes(g->model, g->n_work) : 0;
-    size_t keep = more ? mem_mapped_bytes(MEM_SCRATCH) + more : 0;
-    mem_keep_for_scratch(keep > g->scratch_bytes ? keep : g->scratch_bytes);
-    if (more)
-        reclaim(g, more);
+    if (g->n_work > g->n_batch) { /* a session's own batch was counted when it was created */
+        size_t more = (size_t)model_scratch_bytes(g->model, g->n_work);
+        room = more > room ? more : room;
+    }
+    g->scratch_bytes = g->work_bytes + room;
+    mem_keep_for_scratch(g->scratch_bytes);
+    kept = engine_kept_bytes(g);
+    if (mem_room_bytes() < kept)
+        reclaim(g, kept);
 }
 
 err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void *user, struct err *e)
@@ -280,13 +292,13 @@ err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void
     bool grew = g->n_batch > n_batch; /* else there is scratch enough already */
     uint64_t scratch = n_here && grew ? (uint64_t)n_here * model_scratch_bytes(g->model, g->n_batch) : 0;
     /* an estimate of what operations will need; for more, experts give slots back */
-    g->spare_bytes = (size_t)plan_spare_bytes(session, scratch);
+    size_t spare = (size_t)plan_spare_bytes(session, scratch);
+    g->spare_bytes = spare > g->spare_bytes ? spare : g->spare_bytes; /* of several sessions the largest decides */
     size_t need = mem_total_bytes() + later - experts_more + g->spare_bytes;
     if (need > g->limit_bytes)
         return too_little(g, need + g->overhead_bytes, "this session", e);
-    if (n_here)
-        keep_for_scratch(g, mem_mapped_bytes(MEM_SCRATCH) + g->spare_bytes);
-    reclaim(g, g->spare_bytes);
+    reclaim(g, 1);
+    engine_memory_pass(g, g->n_batch);
     note_streaming(g);
     return ERR_OK;
 }

@@ -7,6 +7,10 @@
 
 /* Tokens of a text, and prompt tokens computed together, where nothing is said, as sessions have them. */
 enum { PLANNING_CTX = 4096, PLANNING_BATCH = 512 };
+/* Rows of logits computed at a time when many are wanted. */
+enum { PLANNING_LOGITS_ROWS = 32 };
+/* Tokens of a pass that takes little memory beside one of n_batch: those of texts that decode, or of a draft. */
+int64_t planning_few_tokens(int64_t n_batch);
 
 /* What is asked of the facts. */
 struct planning_facts_params {

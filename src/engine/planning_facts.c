@@ -17,7 +17,7 @@
 /* What the program takes more once it computes, as measured: code of kernels, stacks, small allocations. */
 enum { AT_WORK_BYTES = 7 << 20 };
 
-enum { LOGITS_ROWS = 32, LEAST_CTX = 256, MOST_CTX = 1 << 20 };
+enum { LEAST_CTX = 256, MOST_CTX = 1 << 20 };
 
 _Static_assert((int)FACTS_MAX_CACHE >= (int)SIZES_MAX_CACHE, "room for all kinds of caches");
 
@@ -65,10 +65,16 @@ static struct plan_cost cost(const struct model_cost *c)
     return p;
 }
 
+int64_t planning_few_tokens(int64_t n_batch)
+{
+    return min_i64(n_batch, max_i64(n_batch / PLAN_FEW_PART, MODEL_MAX_DRAFT));
+}
+
 static void take_sizes(struct plan_facts *f, struct plan_kv *kv, const struct model_sizes *s)
 {
     f->weight_bytes = s->weight_bytes;
     f->work_bytes = s->work_bytes;
+    f->work_few_bytes = s->work_few_bytes;
     f->scratch_bytes = s->scratch_bytes;
     f->token = cost(&s->token);
     f->output = cost(&s->output);
@@ -88,12 +94,20 @@ static err_code size_all(struct gathering *x, struct err *e)
     static const char *const names[FACTS_N_KV] = {"f16", "f32", "q8_0"};
     struct plan_facts *f = x->f;
     bool works = false;
+    f->n_few = planning_few_tokens(x->p->n_batch);
+    f->n_logits = PLANNING_LOGITS_ROWS;
     for (int i = 0; i < FACTS_N_KV; i++) {
         struct model_sizes s;
         struct err why = {0};
         f->kv[i].name = names[i];
-        err_code code = model_sizes_ask(&s, x->g, x->cpu, types[i], x->p->n_batch, LOGITS_ROWS, f->n_ctx,
-                                        f->kv[i].text_bytes, f->n_n_ctx, &why);
+        const struct model_sizes_params p = {.type = types[i],
+                                             .n_batch = x->p->n_batch,
+                                             .n_few = f->n_few,
+                                             .n_logits = f->n_logits,
+                                             .n_ctx = f->n_ctx,
+                                             .text_bytes = f->kv[i].text_bytes,
+                                             .n_n_ctx = f->n_n_ctx};
+        err_code code = model_sizes_ask(&s, x->g, x->cpu, &p, &why);
         if (code != ERR_OK && (code != ERR_UNSUPPORTED || (i == FACTS_N_KV - 1 && !works)))
             return err_set(e, code, "%s", why.text);
         if (code == ERR_OK)

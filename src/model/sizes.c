@@ -144,37 +144,37 @@ uint64_t model_scratch_bytes(const struct model *m, int64_t n_batch)
     return most;
 }
 
-static err_code measure(struct model_sizes *s, const struct gguf *g, struct backend *b, enum elem_type type,
-                        int64_t n_batch, int64_t n_logits, const int64_t *n_ctx, uint64_t *text_bytes, int n_n_ctx,
-                        struct err *e)
+static err_code measure(struct model_sizes *s, const struct gguf *g, struct backend *b,
+                        const struct model_sizes_params *p, struct err *e)
 {
-    const struct model_load_params p = {.device = b, .describes_experts = true};
+    const struct model_load_params load = {.device = b, .describes_experts = true};
     struct model *m = NULL;
     struct model_work *w = NULL;
     err_code code;
-    TRY_OUT(model_load(&m, g, &p, e));
+    TRY_OUT(model_load(&m, g, &load, e));
     s->weight_bytes = backend_held_bytes(b, MEM_WEIGHTS);
-    TRY_OUT(model_work_create(&w, m, n_batch, n_logits, e));
+    TRY_OUT(model_work_create(&w, m, p->n_batch, p->n_logits, e));
     s->work_bytes = backend_held_bytes(b, MEM_SCRATCH);
-    s->scratch_bytes = model_scratch_bytes(m, n_batch);
-    TRY_OUT(size_texts(m, type, n_batch, n_ctx, text_bytes, n_n_ctx, &s->checkpoint_bytes,
+    s->scratch_bytes = model_scratch_bytes(m, p->n_batch);
+    TRY_OUT(model_work_resize(w, m, p->n_few, e));
+    s->work_few_bytes = backend_held_bytes(b, MEM_SCRATCH);
+    TRY_OUT(size_texts(m, p->type, p->n_batch, p->n_ctx, p->text_bytes, p->n_n_ctx, &s->checkpoint_bytes,
                        e)); /* refuses types that don't fit */
-    add_state(s, m, type);
-    TRY_OUT(count_products(s, m, w, type, e));
+    add_state(s, m, p->type);
+    TRY_OUT(count_products(s, m, w, p->type, e));
 out:
     model_work_close(&w);
     model_close(&m);
     return code;
 }
 
-err_code model_sizes_ask(struct model_sizes *out, const struct gguf *g, struct backend *device, enum elem_type type,
-                         int64_t n_batch, int64_t n_logits, const int64_t *n_ctx, uint64_t *text_bytes, int n_n_ctx,
-                         struct err *e)
+err_code model_sizes_ask(struct model_sizes *out, const struct gguf *g, struct backend *device,
+                         const struct model_sizes_params *p, struct err *e)
 {
     struct backend *b;
     *out = (struct model_sizes){0};
     TRY(backend_asking_open(&b, device, e));
-    err_code code = measure(out, g, b, type, n_batch, n_logits, n_ctx, text_bytes, n_n_ctx, e);
+    err_code code = measure(out, g, b, p, e);
     backend_close(&b);
     return code;
 }

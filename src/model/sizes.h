@@ -23,7 +23,8 @@ enum { SIZES_MAX_CACHE = 8 };
 
 struct model_sizes {
     uint64_t weight_bytes;       /* memory of everything but routed experts */
-    uint64_t work_bytes;         /* of activations */
+    uint64_t work_bytes;         /* of activations of n_batch tokens */
+    uint64_t work_few_bytes;     /* of n_few */
     uint64_t scratch_bytes;      /* about what operations keep for themselves, besides */
     struct model_cost token;     /* a token's products with weights, but for routed experts and the output */
     struct model_cost output;    /* its logits' */
@@ -33,12 +34,19 @@ struct model_sizes {
     uint64_t checkpoint_bytes; /* of a text, at most; 0: it goes back without */
 };
 
-/* Asks `device`, which is borrowed, and reads nothing of the tensors. type: of caches. n_batch: tokens that are
- * computed together, n_logits: rows of logits at once. ERR_UNSUPPORTED where the device can't run the model so.
- * *text_bytes [n_ctx]: of a text of n_ctx[i] tokens, taken in batches of n_batch, its state at most. */
+struct model_sizes_params {
+    enum elem_type type;    /* of caches */
+    int64_t n_batch, n_few; /* tokens that are computed together, of prompts and where they are few */
+    int64_t n_logits;       /* rows of logits at once */
+    const int64_t *n_ctx;   /* [n_n_ctx] lengths of texts, */
+    uint64_t *text_bytes;   /* and the state of each at most, taken in batches of n_batch */
+    int n_n_ctx;
+};
+
+/* Asks `device`, which is borrowed, and reads nothing of the tensors. ERR_UNSUPPORTED where the device can't run the
+ * model so. */
 MUST_USE err_code model_sizes_ask(struct model_sizes *out, const struct gguf *g, struct backend *device,
-                                  enum elem_type type, int64_t n_batch, int64_t n_logits, const int64_t *n_ctx,
-                                  uint64_t *text_bytes, int n_n_ctx, struct err *e);
+                                  const struct model_sizes_params *p, struct err *e);
 
 /* About what the largest operations keep besides their results with so many tokens together: of the experts the hidden
  * rows, and activations as products take them, in tokens' and in experts' order. */

@@ -60,7 +60,9 @@ struct plan_facts {
     uint64_t process_bytes;                    /* the program with vocabulary and tables */
     uint64_t weight_bytes;                     /* everything but routed experts */
     uint64_t least_slot_bytes;                 /* of experts, the least that works */
-    uint64_t work_bytes;                       /* activations of a batch */
+    uint64_t work_bytes, work_few_bytes;       /* activations of a batch, and of one of n_few tokens */
+    int64_t n_few;                             /* tokens of a pass that takes little memory beside a prompt's */
+    int64_t n_logits;                          /* rows of logits in both */
     uint64_t scratch_bytes;                    /* about what operations keep besides */
     uint64_t checkpoint_bytes;                 /* one checkpoint of a text at most; 0: texts go back without */
     int64_t n_ctx[FACTS_MAX_CTX];              /* [n_n_ctx] lengths of texts, ascending */

@@ -83,10 +83,14 @@ static uint64_t fixed_bytes(const struct making *k, const struct plan_kv *kv, in
     return f->process_bytes + f->weight_bytes + f->work_bytes + texts_bytes(f, kv, n_ctx, n_texts);
 }
 
+static uint64_t spare_bytes(const struct making *k, const struct plan_kv *kv, int64_t n_ctx)
+{
+    return plan_spare_bytes(k->f->work_bytes + texts_bytes(k->f, kv, n_ctx, 1), k->f->scratch_bytes);
+}
+
 static uint64_t reserve_bytes(const struct making *k, const struct plan_kv *kv, int64_t n_ctx)
 {
-    uint64_t session = k->f->work_bytes + texts_bytes(k->f, kv, n_ctx, 1);
-    return PLAN_MARGIN_BYTES + plan_spare_bytes(session, k->f->scratch_bytes);
+    return PLAN_MARGIN_BYTES + spare_bytes(k, kv, n_ctx);
 }
 
 static uint64_t least_with(const struct making *k, const struct plan_kv *kv, int64_t n_ctx, int64_t n_texts)
@@ -94,11 +98,19 @@ static uint64_t least_with(const struct making *k, const struct plan_kv *kv, int
     return fixed_bytes(k, kv, n_ctx, n_texts) + reserve_bytes(k, kv, n_ctx) + k->f->least_slot_bytes;
 }
 
-/* Memory with which all experts have slots. */
+/* Activations, and what is kept back for operations, where texts decode and experts are read. */
+static uint64_t few_bytes(const struct making *k, uint64_t spare)
+{
+    if (k->s->n_texts > k->f->n_few)
+        return k->f->work_bytes + spare;
+    return k->f->work_few_bytes + spare / PLAN_FEW_PART;
+}
+
+/* Memory with which texts that decode have slots for all experts. */
 static uint64_t with_all_bytes(const struct making *k, int64_t n_ctx)
 {
-    return fixed_bytes(k, k->kv, n_ctx, k->s->n_texts) + reserve_bytes(k, k->kv, n_ctx) +
-           expert_part(k, plan_expert_bytes(k->f, 0, k->f->n_moe));
+    return fixed_bytes(k, k->kv, n_ctx, k->s->n_texts) - k->f->work_bytes + PLAN_MARGIN_BYTES +
+           few_bytes(k, spare_bytes(k, k->kv, n_ctx)) + expert_part(k, plan_expert_bytes(k->f, 0, k->f->n_moe));
 }
 
 void plan_add_row(struct making *k, const char *what, const char *tier, uint64_t n_bytes)
@@ -121,31 +133,39 @@ int64_t plan_n_experts(const struct plan_facts *f)
     return n;
 }
 
+static uint64_t least_of(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
 /* Slots that a budget gives, as a share of the bytes of all: sizes of layers differ little. */
-static void give_slots(struct making *k, uint64_t budget)
+static int64_t slots_of(const struct plan *p, uint64_t budget, uint64_t all)
+{
+    return budget >= all ? p->n_expert : (int64_t)((double)p->n_expert * ((double)budget / (double)all));
+}
+
+/* Prompts have n_many bytes of experts, texts that decode n_few. */
+static void give_slots(struct making *k, uint64_t n_many, uint64_t n_few, uint64_t all)
 {
     struct plan *p = k->p;
-    uint64_t all = expert_part(k, plan_expert_bytes(k->f, 0, k->f->n_moe));
-    if (k->s->expert_bytes && k->s->expert_bytes < budget)
-        budget = k->s->expert_bytes;
     p->n_expert = plan_n_experts(k->f);
     if (k->m->n_rank > 1)
         p->n_expert /= k->m->n_rank;
-    p->n_slot = budget >= all ? p->n_expert : (int64_t)((double)p->n_expert * ((double)budget / (double)all));
-    plan_add_row(k, "experts", "ram", budget >= all ? all : budget);
-    if (budget < all)
-        plan_add_row(k, "experts", "drive", all - budget);
+    p->n_prompt_slot = slots_of(p, n_many, all);
+    p->n_slot = slots_of(p, n_few, all);
+    plan_add_row(k, "experts", "ram", least_of(n_few, all));
+    plan_add_row(k, "experts", "drive", less(all, n_few));
 }
 
 /* Memory for all texts' state. */
 static uint64_t state_limit(const struct making *k)
 {
     return k->s->state_bytes ? k->s->state_bytes : k->m->ram_bytes / PLAN_STATE_SHARE;
-}
-
-static uint64_t least_of(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
 }
 
 uint64_t plan_checkpoint_bytes(const struct making *k, uint64_t room)
@@ -159,7 +179,7 @@ uint64_t plan_checkpoint_bytes(const struct making *k, uint64_t room)
 static uint64_t kept_bytes(const struct making *k, uint64_t checkpoints, uint64_t room)
 {
     uint64_t taken = texts_bytes(k->f, k->kv, k->s->n_ctx, k->s->n_texts) + checkpoints;
-    return k->s->state_bytes > taken ? least_of(k->s->state_bytes - taken, room) : 0;
+    return least_of(less(k->s->state_bytes, taken), room);
 }
 
 /* What goes when there is no room for it, of the memory beyond the least that works. */
@@ -167,7 +187,7 @@ static uint64_t add_kept(struct making *k)
 {
     uint64_t room = UINT64_MAX, checkpoints, kept;
     if (k->p->ram_limit)
-        room = k->p->ram_limit > k->p->least_bytes ? k->p->ram_limit - k->p->least_bytes : 0;
+        room = less(k->p->ram_limit, k->p->least_bytes);
     checkpoints = plan_checkpoint_bytes(k, room);
     kept = kept_bytes(k, checkpoints, room - checkpoints);
     plan_add_row(k, "checkpoints", "ram", checkpoints);
@@ -175,22 +195,37 @@ static uint64_t add_kept(struct making *k)
     return checkpoints + kept;
 }
 
+/* Rows of logits that are there and that so many texts leave alone. */
+static uint64_t idle_bytes(const struct making *k)
+{
+    return less((uint64_t)k->f->n_logits, (uint64_t)k->s->n_texts) * (uint64_t)k->f->n_vocab * sizeof(float);
+}
+
+/* Where experts are read, texts that decode leave them most of what a prompt takes besides its results. */
 static void map_memory(struct making *k)
 {
     struct plan *p = k->p;
     const struct plan_facts *f = k->f;
     uint64_t all = expert_part(k, plan_expert_bytes(f, 0, f->n_moe));
-    uint64_t fixed = fixed_bytes(k, k->kv, k->s->n_ctx, k->s->n_texts);
-    p->reserve_bytes = reserve_bytes(k, k->kv, k->s->n_ctx);
+    uint64_t most = k->s->expert_bytes ? least_of(k->s->expert_bytes, all) : all, fixed, spare, kept, n_many, n_few;
+    fixed = fixed_bytes(k, k->kv, k->s->n_ctx, k->s->n_texts);
+    spare = spare_bytes(k, k->kv, k->s->n_ctx);
     p->ram_limit = plan_ram_limit(k);
     p->least_bytes = least_with(k, k->kv, k->s->n_ctx, k->s->n_texts);
     plan_add_row(k, "program", "ram", f->process_bytes);
     plan_add_row(k, "weights", "ram", f->weight_bytes);
     plan_add_row(k, "texts", "ram", texts_bytes(f, k->kv, k->s->n_ctx, k->s->n_texts));
-    plan_add_row(k, "activations", "ram", f->work_bytes + f->scratch_bytes);
-    uint64_t taken = fixed + p->reserve_bytes + add_kept(k);
-    uint64_t budget = p->ram_limit > taken ? p->ram_limit - taken : 0;
-    give_slots(k, p->ram_limit ? budget : all);
+    kept = add_kept(k);
+    n_many = n_few = p->ram_limit ? least_of(less(p->ram_limit, fixed + kept + PLAN_MARGIN_BYTES + spare), most) : most;
+    p->reserve_bytes = PLAN_MARGIN_BYTES + spare - f->scratch_bytes + idle_bytes(k);
+    uint64_t work = f->work_bytes + f->scratch_bytes;
+    if (n_many < most) {
+        work = few_bytes(k, spare);
+        p->reserve_bytes = PLAN_MARGIN_BYTES + idle_bytes(k);
+        n_few = least_of(less(p->ram_limit, fixed - f->work_bytes + kept + PLAN_MARGIN_BYTES + work), most);
+    }
+    plan_add_row(k, "activations", "ram", less(work, idle_bytes(k)));
+    give_slots(k, n_many, n_few, all);
 }
 
 /* ---- the context ------------------------------------------------------------------------------------------------- */
@@ -387,6 +422,15 @@ static void find_products(const struct machine *m, int n_threads, struct ceiling
     }
 }
 
+/* Of all experts, but for those that have slots, unless somebody said what is found. */
+static double missing_bytes(const struct making *k, int64_t n_slot)
+{
+    double all = 0;
+    for (int i = 0; i < k->f->n_moe; i++)
+        all += (double)k->f->layers[i].n_expert * k->f->layers[i].expert.n_bytes;
+    return plan_is_found(k) ? all : all * ceiling_prompt_miss(n_slot, k->p->n_expert);
+}
+
 static struct ceiling_params cpu_params(struct making *k)
 {
     const struct machine *m = k->m;
@@ -397,12 +441,9 @@ static struct ceiling_params cpu_params(struct making *k)
                                .int8_per_s = int8_peak(m, n),
                                .float_per_s = machine_peak(m, m->float_per_s, m->thread_float_per_s, n),
                                .miss = k->p->miss,
+                               .missing_bytes = missing_bytes(k, k->p->n_slot),
                                .n_rank = m->n_rank > 1 ? m->n_rank : 1,
                                .rank_round_trip_s = m->rank_round_trip_s};
-    for (int i = 0; i < k->f->n_moe; i++)
-        c.missing_bytes += (double)k->f->layers[i].n_expert * k->f->layers[i].expert.n_bytes;
-    if (!plan_is_found(k)) /* else whatever has slots */
-        c.missing_bytes *= k->p->n_expert ? 1 - (double)k->p->n_slot / (double)k->p->n_expert : 0;
     find_products(m, n, c.product);
     plan_find_drives(k, &c);
     return c;
@@ -457,6 +498,8 @@ void plan_find_speeds(struct making *k, const struct ceiling_params *c)
     struct ceiling_params one_by_one = *c, many = *c; /* cache-aware routing leaves prompts alone */
     one_by_one.miss *= 1 - p->gives_way;
     many.miss = p->prompt_miss;
+    if (!plan_is_gpu(k))
+        many.missing_bytes = missing_bytes(k, p->n_prompt_slot);
     p->decode = forecast_decode(k, &one_by_one, s->n_texts);
     p->decode_one = forecast_decode(k, &one_by_one, 1);
     p->prefill = forecast_prefill(k, s->n_prompt,
@@ -561,7 +604,7 @@ static void plan_cpu(struct making *k)
 {
     struct plan *p = k->p;
     map_memory(k);
-    p->prompt_miss = ceiling_prompt_miss(p->n_slot, p->n_expert);
+    p->prompt_miss = ceiling_prompt_miss(p->n_prompt_slot, p->n_expert);
     p->miss = plan_is_found(k) ? k->s->found_drive : ceiling_decode_miss(k->f, p->n_slot, p->n_expert);
     if (p->miss > 0 && !plan_is_found(k)) /* prompts read what they choose */
         p->gives_way = ceiling_gives_way(k->s->car, (double)p->n_slot / (double)p->n_expert);

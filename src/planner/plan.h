@@ -19,6 +19,8 @@ enum {
      * huge pages that reach beyond what was asked for. With it peaks stay below the bound (docs/tiers.md has figures).
      */
     PLAN_MARGIN_BYTES = 24 << 20,
+    /* A pass is of few tokens up to one part in so many of a batch, and has one part of what is spared for a batch. */
+    PLAN_FEW_PART = 8,
     /* What a GPU's driver and its pipelines take of its memory, beside what an engine counts there. */
     PLAN_VRAM_MARGIN_BYTES = 1 << 30,
     /* Texts that can't go back anywhere have a checkpoint every so many tokens. Texts' state may take one part in so
@@ -74,6 +76,7 @@ struct plan {
     uint64_t reserve_bytes;         /* of the limit, left for what can't be counted before */
     uint64_t least_bytes;           /* of memory, with which it just works */
     int64_t n_slot, n_expert;       /* of experts, over all layers */
+    int64_t n_prompt_slot;          /* slots while a prompt is computed */
     double miss;                    /* the share of a decoded token's choices that drives give */
     double prompt_miss;             /* the same of a prompt's */
     double gives_way;               /* of those that they would give, what cache-aware routing spares */

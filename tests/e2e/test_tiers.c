@@ -313,6 +313,73 @@ static void a_bound_is_kept_and_lifted(void **state)
     moebius_engine_close(&g);
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* whose own memory grows by more */
+enum { N_TEXT = 600 };
+
+static const moebius_session_options text_options = {.n_ctx = N_TEXT, .n_batch = 512};
+
+/* n of a text's tokens, in one piece or one by one. */
+static void feed(moebius_session *s, int from, int n, int n_at_once)
+{
+    moebius_error error;
+    int32_t text[N_TEXT];
+    for (int i = 0; i < N_TEXT; i++)
+        text[i] = ids[(i * 13 + i / 40) % N_TOK];
+    for (int i = from; i < from + n; i += n_at_once)
+        if (moebius_session_eval(s, text + i, (size_t)n_at_once, &error) != MOEBIUS_OK)
+            fail_msg("%s", error.text);
+}
+
+/* A prompt and an answer, and both again. The counters after each; the last logits. */
+static float *two_turns(const moebius_engine_options *o, moebius_counters *prompt, moebius_counters *decode)
+{
+    enum { N_PROMPT_TOK = 256, N_MORE = 16 };
+    moebius_session *s;
+    moebius_error error;
+    float *logits = calloc(N_VOCAB, sizeof *logits);
+    moebius_engine *g = open_engine(o);
+    assert_int_equal(moebius_session_open(&s, g, &text_options, &error), MOEBIUS_OK);
+    for (int i = 0; i < 2; i++) {
+        int pos = i * (N_PROMPT_TOK + N_MORE);
+        feed(s, pos, N_PROMPT_TOK, N_PROMPT_TOK);
+        prompt[i] = moebius_engine_counters(g);
+        feed(s, pos + N_PROMPT_TOK, N_MORE, 1);
+        decode[i] = moebius_engine_counters(g);
+    }
+    memcpy(logits, moebius_session_logits(s), N_VOCAB * sizeof *logits);
+    moebius_session_close(&s);
+    moebius_engine_close(&g);
+    return logits;
+}
+
+/* Texts that decode leave the experts what a prompt took; the next prompt takes it back. */
+static void experts_have_the_memory_that_no_prompt_needs(void **state)
+{
+    moebius_engine_options o = {.n_threads = 2, .ram_bytes = 1 << 20};
+    moebius_session *s;
+    moebius_engine *g;
+    moebius_error error;
+    moebius_counters prompt[2], decode[2];
+    assert_int_equal(moebius_engine_open(&g, model_path, &o, &error), MOEBIUS_LIMIT);
+    o.ram_bytes = stated_bytes(&error) + (1 << 20);
+    g = open_engine(&o);
+    assert_int_equal(moebius_session_open(&s, g, &text_options, &error), MOEBIUS_LIMIT);
+    moebius_engine_close(&g);
+    o.ram_bytes = stated_bytes(&error) + (2 << 20);
+    float *want = two_turns(&(moebius_engine_options){.n_threads = 2}, prompt, decode);
+    float *got = two_turns(&o, prompt, decode);
+    assert_memory_equal(want, got, N_VOCAB * sizeof *got);
+    free(want);
+    free(got);
+    for (int i = 0; i < 2; i++) {
+        assert_true(decode[i].expert_bytes > prompt[i].expert_bytes && decode[i].work_bytes < prompt[i].work_bytes);
+        assert_true(prompt[i].weight_bytes + prompt[i].expert_bytes + prompt[i].context_bytes + prompt[i].work_bytes <
+                    (uint64_t)o.ram_bytes);
+    }
+    assert_true(prompt[1].expert_bytes < decode[0].expert_bytes);
+}
+#endif
+
 int main(int argc, char **argv)
 {
     if (argc < 2)
@@ -329,6 +396,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_broken_usage_file_is_refused_and_kept),
         cmocka_unit_test(too_little_memory_is_refused_with_the_number),
         cmocka_unit_test(a_bound_is_kept_and_lifted),
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        cmocka_unit_test(experts_have_the_memory_that_no_prompt_needs),
+#endif
     };
     return cmocka_run_group_tests_name("tiers", tests, NULL, NULL);
 }
