@@ -100,9 +100,9 @@ struct moebius_engine {
     int64_t n_work;          /* tokens that there is work space for now */
     size_t work_bytes;       /* of the host's memory, what work space has */
     size_t token_bytes;      /* work space of one more token of a batch, with what experts keep for it */
-    int n_few;               /* evaluations of few tokens since the last of more */
     struct prefetch_trial prefetch;
     atomic_bool is_interrupted; /* the evaluation that is running is to end */
+    int n_few;                  /* evaluations of few tokens since the last of more */
 
     /* session.c */
     struct state_pool *pools[MOEBIUS_KV_Q8_0 + 1]; /* by type of the caches; NULL before the first such session */
