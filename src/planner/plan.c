@@ -75,30 +75,26 @@ uint64_t plan_spare_bytes(uint64_t session_bytes, uint64_t scratch_bytes)
     return half > with_experts ? half : with_experts;
 }
 
-/* Everything but the experts, and what is kept back beside it, as a session is admitted with half of itself to spare.
- */
+/* Everything but the experts and activations. */
 static uint64_t fixed_bytes(const struct making *k, const struct plan_kv *kv, int64_t n_ctx, int64_t n_texts)
 {
     const struct plan_facts *f = k->f;
-    return f->process_bytes + f->weight_bytes + f->work_bytes + texts_bytes(f, kv, n_ctx, n_texts);
+    return f->process_bytes + f->weight_bytes + texts_bytes(f, kv, n_ctx, n_texts);
 }
 
+/* What is kept back for operations: as a session is admitted. */
 static uint64_t spare_bytes(const struct making *k, const struct plan_kv *kv, int64_t n_ctx)
 {
     return plan_spare_bytes(k->f->work_bytes + texts_bytes(k->f, kv, n_ctx, 1), k->f->scratch_bytes);
 }
 
-static uint64_t reserve_bytes(const struct making *k, const struct plan_kv *kv, int64_t n_ctx)
-{
-    return PLAN_MARGIN_BYTES + spare_bytes(k, kv, n_ctx);
-}
-
 static uint64_t least_with(const struct making *k, const struct plan_kv *kv, int64_t n_ctx, int64_t n_texts)
 {
-    return fixed_bytes(k, kv, n_ctx, n_texts) + reserve_bytes(k, kv, n_ctx) + k->f->least_slot_bytes;
+    return fixed_bytes(k, kv, n_ctx, n_texts) + k->f->work_bytes + spare_bytes(k, kv, n_ctx) + PLAN_MARGIN_BYTES +
+           k->f->least_slot_bytes;
 }
 
-/* Activations, and what is kept back for operations, where texts decode and experts are read. */
+/* Activations with what is kept back for operations, where texts decode and experts are read. */
 static uint64_t few_bytes(const struct making *k, uint64_t spare)
 {
     if (k->s->n_texts > k->f->n_few)
@@ -109,8 +105,8 @@ static uint64_t few_bytes(const struct making *k, uint64_t spare)
 /* Memory with which texts that decode have slots for all experts. */
 static uint64_t with_all_bytes(const struct making *k, int64_t n_ctx)
 {
-    return fixed_bytes(k, k->kv, n_ctx, k->s->n_texts) - k->f->work_bytes + PLAN_MARGIN_BYTES +
-           few_bytes(k, spare_bytes(k, k->kv, n_ctx)) + expert_part(k, plan_expert_bytes(k->f, 0, k->f->n_moe));
+    return fixed_bytes(k, k->kv, n_ctx, k->s->n_texts) + few_bytes(k, spare_bytes(k, k->kv, n_ctx)) +
+           PLAN_MARGIN_BYTES + expert_part(k, plan_expert_bytes(k->f, 0, k->f->n_moe));
 }
 
 void plan_add_row(struct making *k, const char *what, const char *tier, uint64_t n_bytes)
@@ -201,28 +197,32 @@ static uint64_t idle_bytes(const struct making *k)
     return less((uint64_t)k->f->n_logits, (uint64_t)k->s->n_texts) * (uint64_t)k->f->n_vocab * sizeof(float);
 }
 
+/* Experts' bytes that there is room for beside so many others. */
+static uint64_t room_for_experts(const struct making *k, uint64_t others, uint64_t most)
+{
+    return k->p->ram_limit ? least_of(less(k->p->ram_limit, others + PLAN_MARGIN_BYTES), most) : most;
+}
+
 /* Where experts are read, texts that decode leave them most of what a prompt takes besides its results. */
 static void map_memory(struct making *k)
 {
     struct plan *p = k->p;
     const struct plan_facts *f = k->f;
-    uint64_t all = expert_part(k, plan_expert_bytes(f, 0, f->n_moe));
-    uint64_t most = k->s->expert_bytes ? least_of(k->s->expert_bytes, all) : all, fixed, spare, kept, n_many, n_few;
-    fixed = fixed_bytes(k, k->kv, k->s->n_ctx, k->s->n_texts);
-    spare = spare_bytes(k, k->kv, k->s->n_ctx);
+    uint64_t all = expert_part(k, plan_expert_bytes(f, 0, f->n_moe)), spare = spare_bytes(k, k->kv, k->s->n_ctx);
+    uint64_t most = k->s->expert_bytes ? least_of(k->s->expert_bytes, all) : all, n_many, n_few;
+    uint64_t others = fixed_bytes(k, k->kv, k->s->n_ctx, k->s->n_texts), work = f->work_bytes + f->scratch_bytes;
     p->ram_limit = plan_ram_limit(k);
     p->least_bytes = least_with(k, k->kv, k->s->n_ctx, k->s->n_texts);
     plan_add_row(k, "program", "ram", f->process_bytes);
     plan_add_row(k, "weights", "ram", f->weight_bytes);
     plan_add_row(k, "texts", "ram", texts_bytes(f, k->kv, k->s->n_ctx, k->s->n_texts));
-    kept = add_kept(k);
-    n_many = n_few = p->ram_limit ? least_of(less(p->ram_limit, fixed + kept + PLAN_MARGIN_BYTES + spare), most) : most;
+    others += add_kept(k);
+    n_many = n_few = room_for_experts(k, others + f->work_bytes + spare, most);
     p->reserve_bytes = PLAN_MARGIN_BYTES + spare - f->scratch_bytes + idle_bytes(k);
-    uint64_t work = f->work_bytes + f->scratch_bytes;
     if (n_many < most) {
         work = few_bytes(k, spare);
+        n_few = room_for_experts(k, others + work, most);
         p->reserve_bytes = PLAN_MARGIN_BYTES + idle_bytes(k);
-        n_few = least_of(less(p->ram_limit, fixed - f->work_bytes + kept + PLAN_MARGIN_BYTES + work), most);
     }
     plan_add_row(k, "activations", "ram", less(work, idle_bytes(k)));
     give_slots(k, n_many, n_few, all);
@@ -263,7 +263,8 @@ static bool leaves_most(const struct making *k, int64_t n_ctx)
 {
     enum { PART = 4 };
     uint64_t limit = plan_is_gpu(k) ? plan_vram_limit(k) : plan_ram_limit(k);
-    uint64_t without = plan_is_gpu(k) ? plan_vram_with(k, k->f->n_moe, 0) : fixed_bytes(k, k->kv, 0, 0);
+    uint64_t without =
+        plan_is_gpu(k) ? plan_vram_with(k, k->f->n_moe, 0) : fixed_bytes(k, k->kv, 0, 0) + k->f->work_bytes;
     return works(k, n_ctx) && limit > without &&
            texts_bytes(k->f, k->kv, n_ctx, k->s->n_texts) <= (limit - without) / PART;
 }

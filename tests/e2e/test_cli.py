@@ -1004,6 +1004,16 @@ def test_a_long_prompt_runs_in_any_memory_that_is_not_refused():
         run("generate", "-m", DEMO, "-f", prompt, "-n", 4, "--ignore-eos", "--cold", "--ctx", 5000, "--ram", f"{ram}M", "-q")
 
 
+def test_what_a_refusal_offers_works():
+    """Where the model has no room, and where only the session has none."""
+    if SANITIZED:
+        return
+    for ram in "40M", "60M":
+        how = ["generate", "-m", DEMO, "-p", "Once", "-n", 2, "--ctx", 5000, "--batch", 2048]
+        said = fails(7, *how, "--ram", ram, says=["needs at least"])
+        run(*how, "--ram", said.split("what would work: --ram ")[1].split(",")[0])
+
+
 if SANITIZED:  # a preloaded allocator and a sanitizer's own don't go together
     del test_decode_allocates_nothing_after_the_first_token
 run_functions(globals())
