@@ -4,13 +4,14 @@
     tools/measure_forecast.py build/moebius DIR --text F --learn A.gguf B.gguf --check C.gguf D.gguf
     tools/measure_forecast.py build/moebius DIR --text F --learn A.gguf B.gguf --check C.gguf D.gguf --slow 254:0
 
-Each model's routing is profiled with the beginning of a text, and runs use a later part of it. The models of --learn run in a few ways, whose receipts are what forecasts rest on; those of --check run in ways of
-their own and leave none. DIR keeps the probe, receipts, prepared stores and what was measured: what is there is not
-measured again, so that forecasts alone can be made anew. --slow DEVICE (MAJOR:MINOR of the models' drive) adds runs
-whose reads are throttled, as root, through version 1 of control groups. Prints a CSV, then a summary. Nothing else
-should run meanwhile; a run beside which the units were slower than the probe's by a tenth, as on a shared host, is made
-again, four times at most, and leaves no receipt. So is a run of --check beside which memory was faster or slower by a fifth
-than beside the runs of --learn, of which the forecast is. Needs Python's standard library only.
+Each model's routing is profiled with the beginning of a text, and runs use a later part of it. The models of --learn
+run in a few ways, whose receipts are what forecasts rest on; those of --check run in ways of their own and leave none.
+DIR keeps the probe, receipts, prepared stores and what was measured: what is there is not measured again, so that
+forecasts alone can be made anew. --slow DEVICE (MAJOR:MINOR of the models' drive) adds runs whose reads are throttled,
+as root, through version 1 of control groups. Prints a CSV, then a summary. Nothing else should run meanwhile; a run
+beside which the units were slower than the probe's by a tenth, as on a shared host, is made again, four times at most,
+and leaves no receipt. So is a run of --check beside which memory, or the drive, was faster or slower by a fifth than
+beside the runs of --learn, of which the forecast is. Needs Python's standard library only.
 """
 import argparse
 import json
@@ -112,11 +113,21 @@ class Bench:
             receipts = [json.loads(line) for line in f]
         return statistics.median(r["memory"] for r in receipts if r["threads"] == threads)
 
-    def is_usual(self, roof_least, roof_mean, threads, is_check):
+    def drive_per_s(self):
+        """What the drive gave in the median of the receipts."""
+        with open(os.path.join(self.dir, "moebius/receipts.jsonl"), encoding="utf-8") as f:
+            receipts = [json.loads(line) for line in f]
+        return statistics.median(r["drive"] for r in receipts if "drive" in r)
+
+    def is_usual(self, j, how, is_check):
         """Whether the machine was as what is forecast takes it to be."""
-        if roof_least["int8_per_s"] <= 0.9 * self.units_per_s(threads):
+        if j["roof_least"]["int8_per_s"] <= 0.9 * self.units_per_s(how["threads"]):
             return False
-        return not is_check or abs(roof_mean["read_bytes_per_s"] / self.memory_per_s(threads) - 1) <= 0.2
+        if not is_check:
+            return True
+        if j["drive_bytes_per_s"] and not how.get("slow") and abs(j["drive_bytes_per_s"] / self.drive_per_s() - 1) > 0.2:
+            return False
+        return abs(j["roof_mean"]["read_bytes_per_s"] / self.memory_per_s(how["threads"]) - 1) <= 0.2
 
     def measure(self, model, how, is_check=False):
         """Decode and prefill in tokens a second, of all texts."""
@@ -136,7 +147,7 @@ class Bench:
                            "-n", how.get("decode", 48), "-r", rounds, "--json", *(["--no-receipt"] if is_check else []),
                            slow=how.get("slow", False))
             j = json.loads(out)
-            if left == 0 or self.is_usual(j["roof_least"], j["roof_mean"], how["threads"], is_check):
+            if left == 0 or self.is_usual(j, how, is_check):
                 return {p: j[p]["tok_per_s"] for p in ("decode", "prefill") if j.get(p)}
             self.n_disturbed += 1
             if os.path.exists(receipts):
@@ -146,8 +157,9 @@ class Bench:
         n_decode = how.get("decode", 48)
         depth = how.get("depth", 0) + how["prompt"] + n_decode // 2
         flags = self.flags(model, {k: v for k, v in how.items() if k != "store"})
+        machine = ["--machine", self.machine(model, True)] if how.get("slow") else []
         return json.loads(self.run("plan", *flags, "--ctx", max(256, how.get("depth", 0) + how["prompt"] + n_decode),
-                                   "--depth", depth, "--machine", self.machine(model, how.get("slow", False)),
+                                   "--depth", depth, *machine,
                                    "--receipts", os.path.join(self.dir, "moebius/receipts.jsonl"), "--json",
                                    "--prompt", how["prompt"]))
 

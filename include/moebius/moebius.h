@@ -254,6 +254,11 @@ typedef struct moebius_counters {
     /* What GPUs were given: dispatches, barriers between those that depend on each other, submissions to their queues.
      */
     uint64_t n_gpu_dispatch, n_gpu_barrier, n_gpu_submit;
+
+    /* Of experts that were read for several tokens at once, for which drives work at full depth: the bytes, and the
+     * time in which such reads were in flight. Their quotient is what the drives gave. */
+    uint64_t n_many_read_bytes;
+    int64_t many_read_ns;
 } moebius_counters;
 /* By the thread that evaluates, and not from callbacks of an evaluation, as other devices may be computing then; the
  * same goes for moebius_place_at and moebius_place_did. */
@@ -975,6 +980,9 @@ typedef struct moebius_plan_options {
     double memory_per_s;
     /* Multiply-adds on bytes of n_threads' vector units, a second; 0: as the machine's file and receipts say. */
     double units_per_s;
+    /* What the machine's one drive gives, in bytes a second; 0: as the machine's file says and, of this machine, the
+     * receipts. */
+    double drive_per_s;
 } moebius_plan_options;
 
 MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void);

@@ -195,6 +195,12 @@ static void print_json_roof(const char *name, const moebius_roof *roof)
            name, roof->read_bytes_per_s, roof->int8_per_s, roof->float_per_s, roof->tile_per_s);
 }
 
+static double drive_rate(const struct bench_command *b)
+{
+    const moebius_counters c = moebius_engine_counters(b->opened.engine);
+    return stats_drive_rate(&c);
+}
+
 static void print_json(const struct bench_command *b, const struct bench_result *r)
 {
     const moebius_engine *g = b->opened.engine;
@@ -204,6 +210,7 @@ static void print_json(const struct bench_command *b, const struct bench_result 
     print_json_roof("roof", &r->best);
     print_json_roof("roof_least", &r->least);
     print_json_roof("roof_mean", &r->mean);
+    printf(", \"drive_bytes_per_s\": %.0f", drive_rate(b));
     print_json_phase(b, r, "prefill", &r->prefill);
     print_json_phase(b, r, "decode", &r->decode);
     rank_forecast_print_json(g, &b->params, r, stdout);

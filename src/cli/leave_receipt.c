@@ -114,6 +114,7 @@ static void describe(struct receipt *r, const struct model_options *o, const moe
                      const struct run_figures *f)
 {
     const moebius_counters c = moebius_engine_counters(g);
+    moebius_device second;
     const char *slash = strrchr(o->path, '/'), *name = slash ? slash + 1 : o->path;
     r->time_s = (int64_t)time(NULL);
     cpu_name(r->machine, sizeof r->machine);
@@ -127,6 +128,8 @@ static void describe(struct receipt *r, const struct model_options *o, const moe
     r->n_prompt = f->n_prompt;
     r->prompt_from = f->prompt_from;
     memcpy(r->rates, f->rates, sizeof r->rates);
+    if (!moebius_engine_device(g, 1, &second)) /* several share the drive, and each knows its part alone */
+        r->rates[MACHINE_DRIVE] = stats_drive_rate(&c);
     r->peak_bytes = (uint64_t)stats_peak_bytes();
     find_regime(r, g, &c);
     if (r->regime != REGIME_STREAM && r->regime != REGIME_TIERED) { /* the roof leaves out what drives give */

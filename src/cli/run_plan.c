@@ -120,6 +120,7 @@ void run_plan_fill(struct receipt *r, const struct model_options *o, const moebi
                                           .found_drive = is_stream ? r->at : 0,
                                           .memory_per_s = r->rates[MACHINE_MEMORY],
                                           .units_per_s = r->rates[MACHINE_UNITS],
+                                          .drive_per_s = r->rates[MACHINE_DRIVE],
                                           .receipts = ""};
     if (moebius_engine_plan(&p, engine, &options, NULL) != MOEBIUS_OK)
         return; /* nothing is known of it */

@@ -78,6 +78,11 @@ static double seconds(int64_t ns)
     return (double)ns / 1e9;
 }
 
+double stats_drive_rate(const moebius_counters *c)
+{
+    return c->many_read_ns >= STATS_MIN_READ_NS ? (double)c->n_many_read_bytes / seconds(c->many_read_ns) : 0;
+}
+
 static double mean_ratio(const moebius_counters *c)
 {
     return c->n_substituted ? c->substitute_ratio_sum / (double)c->n_substituted : 0;
@@ -106,7 +111,7 @@ static json_t *object(const moebius_engine *engine, const struct run_times *t)
     moebius_counters c = moebius_engine_counters(engine);
     return json_pack(
         "{s:f, s:{s:I, s:I, s:f}, s:{s:I, s:f}, s:i, s:{s:I, s:I},"
-        " s:{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f},"
+        " s:{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f},"
         " s:{s:I, s:f, s:I, s:I}, s:{s:I, s:I, s:I, s:I, s:I}, s:o, s:o, s:{s:I, s:I, s:I}}",
         "load_s", seconds(t->load_ns), "prefill", "n_tok", (json_int_t)t->n_prefill, "chunk", (json_int_t)t->n_chunk,
         "s", seconds(t->prefill_ns), "decode", "n_tok", (json_int_t)t->n_decoded, "s", seconds(t->decode_ns),
@@ -117,13 +122,14 @@ static json_t *object(const moebius_engine *engine, const struct run_times *t)
         (json_int_t)c.n_decode_miss, "n_read", (json_int_t)c.n_expert_read, "read_bytes",
         (json_int_t)c.n_expert_read_bytes, "n_evicted", (json_int_t)c.n_expert_evicted, "n_prefetched",
         (json_int_t)c.n_prefetched, "n_prefetch_used", (json_int_t)c.n_prefetch_used, "stall_s", seconds(c.stall_ns),
-        "arrival_s", seconds(c.arrival_ns), "car", "n_substituted", (json_int_t)c.n_substituted, "mean_ratio",
-        mean_ratio(&c), "n_decode_hit_without", (json_int_t)c.n_decode_hit - c.n_spared, "n_backfilled",
-        (json_int_t)c.n_backfilled, "memory", "weight_bytes", (json_int_t)c.weight_bytes, "expert_bytes",
-        (json_int_t)c.expert_bytes, "context_bytes", (json_int_t)c.context_bytes, "work_bytes",
-        (json_int_t)c.work_bytes, "peak_bytes", (json_int_t)stats_peak_bytes(), "places", place_stats_json(engine),
-        "devices", devices(engine), "gpu", "n_dispatch", (json_int_t)c.n_gpu_dispatch, "n_barrier",
-        (json_int_t)c.n_gpu_barrier, "n_submit", (json_int_t)c.n_gpu_submit);
+        "arrival_s", seconds(c.arrival_ns), "drive_bytes_per_s", stats_drive_rate(&c), "car", "n_substituted",
+        (json_int_t)c.n_substituted, "mean_ratio", mean_ratio(&c), "n_decode_hit_without",
+        (json_int_t)c.n_decode_hit - c.n_spared, "n_backfilled", (json_int_t)c.n_backfilled, "memory", "weight_bytes",
+        (json_int_t)c.weight_bytes, "expert_bytes", (json_int_t)c.expert_bytes, "context_bytes",
+        (json_int_t)c.context_bytes, "work_bytes", (json_int_t)c.work_bytes, "peak_bytes",
+        (json_int_t)stats_peak_bytes(), "places", place_stats_json(engine), "devices", devices(engine), "gpu",
+        "n_dispatch", (json_int_t)c.n_gpu_dispatch, "n_barrier", (json_int_t)c.n_gpu_barrier, "n_submit",
+        (json_int_t)c.n_gpu_submit);
 }
 
 err_code stats_write_json(const char *path, const moebius_engine *engine, const struct run_times *t, struct err *e)

@@ -20,6 +20,10 @@ void stats_print(const moebius_engine *engine, const moebius_counters *before);
 /* A line about what cache-aware routing did, if it did something. */
 void stats_print_car(const moebius_engine *engine, FILE *f);
 
+/* What drives gave, in bytes a second, while experts were read for several tokens at once; 0: too little was read. */
+enum { STATS_MIN_READ_NS = 100 * 1000 * 1000 };
+double stats_drive_rate(const moebius_counters *c);
+
 /* Writes all figures as one JSON object. */
 MUST_USE err_code stats_write_json(const char *path, const moebius_engine *engine, const struct run_times *t,
                                    struct err *e);

@@ -326,6 +326,8 @@ static struct experts_counters expert_counters(const moebius_engine *g)
         all.n_spared += c.n_spared;
         all.stall_ns += c.stall_ns;
         all.arrival_ns += c.arrival_ns;
+        all.n_many_bytes += c.n_many_bytes;
+        all.many_ns += c.many_ns;
     }
     return all;
 }
@@ -390,6 +392,8 @@ static moebius_counters counters(const moebius_engine *engine)
                               .n_backfilled = c.n_backfilled,
                               .stall_ns = c.stall_ns,
                               .arrival_ns = c.arrival_ns,
+                              .n_many_read_bytes = c.n_many_bytes,
+                              .many_read_ns = c.many_ns,
                               .expert_bytes = engine_expert_bytes(engine, experts_open_bytes) +
                                               engine_cache_bytes(engine, experts_open_bytes),
                               .expert_all_bytes = engine_expert_bytes(engine, experts_max_bytes),

@@ -308,14 +308,21 @@ static int set_rate(moebius_plan *p, enum machine_rate rate, double told_per_s, 
     return n_run;
 }
 
+/* The drives of a machine that a file tells of are as it tells. */
+static void set_rates(moebius_plan *p, const moebius_plan_options *o, int n_threads, int n_run[MACHINE_N_RATE])
+{
+    n_run[MACHINE_MEMORY] = set_rate(p, MACHINE_MEMORY, o->memory_per_s, n_threads);
+    n_run[MACHINE_UNITS] = set_rate(p, MACHINE_UNITS, o->units_per_s, n_threads);
+    n_run[MACHINE_DRIVE] = o->machine ? 0 : set_rate(p, MACHINE_DRIVE, o->drive_per_s, 0);
+}
+
 static err_code make_plan(moebius_plan *p, const moebius_plan_options *o, const struct plan_settings *s, struct err *e)
 {
     struct plan_inputs in = {
         .machine = &p->machine, .facts = &p->facts, .settings = *s, .calibrate = calibrate, .user = p};
     TRY(check_kv(p, o->kv, e));
     TRY(read_receipts(p, o->receipts, e));
-    in.n_run[MACHINE_MEMORY] = set_rate(p, MACHINE_MEMORY, o->memory_per_s, s->n_threads);
-    in.n_run[MACHINE_UNITS] = set_rate(p, MACHINE_UNITS, o->units_per_s, s->n_threads);
+    set_rates(p, o, s->n_threads, in.n_run);
     plan_make(&p->plan, &in);
     TRY(plan_text(&p->plan, &in, &p->text, e));
     TRY(plan_line(&p->plan, &in, &p->line, e));

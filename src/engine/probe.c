@@ -198,37 +198,59 @@ static void begin_read(struct drive_trial *t, struct store_read *r)
     store_queue_submit(t->queue, &r, 1);
 }
 
-/* Counts what arrives in the time after the warm-up, in which a drive, or what throttles it, may be faster than it
- * stays; the last arrivals included. Then the rest is waited for. */
+/* Arrivals, for the line through them that is nearest by least squares: bytes over seconds. Bursts at the ends of the
+ * time say less in it than the bytes between two moments do. */
+struct arrivals {
+    double n, s, bytes, s_square, s_bytes; /* how many, and sums */
+};
+
+static void add_arrivals(struct arrivals *a, double s, double n_bytes)
+{
+    a->n++;
+    a->s += s;
+    a->bytes += n_bytes;
+    a->s_square += s * s;
+    a->s_bytes += s * n_bytes;
+}
+
+static double slope(const struct arrivals *a)
+{
+    double spread = a->n * a->s_square - a->s * a->s;
+    return spread > 0 ? (a->n * a->s_bytes - a->s * a->bytes) / spread : 0;
+}
+
+/* Looks at what arrives in the time after the warm-up, in which a drive, or what throttles it, may be faster than it
+ * stays; for longer where that is too little. Then the rest is waited for. */
 static err_code run_trial(struct drive_trial *t, int depth, double *bytes_per_s, struct err *e)
 {
     struct store_read *done[MOST_DEPTH];
-    int64_t start = clock_ns(), begin = 0, took = 0;
+    enum { LEAST_ARRIVALS = 3 };
+    struct arrivals all = {0};
+    int64_t start = clock_ns(), took = 0;
     double n_bytes = 0;
     int n_busy = depth;
+    bool is_over = false;
     err_code code = ERR_OK;
     for (int i = 0; i < depth; i++)
         begin_read(t, &t->reads[i]);
     while (n_busy) {
         size_t n = store_queue_collect(t->queue, done, MOST_DEPTH, true);
-        int64_t now = clock_ns();
-        if (begin && took < drive_ns) {
-            took = now - begin;
-            n_bytes += (double)(n * t->n_bytes);
-        } else if (!begin && now - start >= warm_up_ns) {
-            begin = now;
-        }
+        took = clock_ns() - start;
+        n_bytes += (double)(n * t->n_bytes);
+        if (took >= warm_up_ns && !is_over)
+            add_arrivals(&all, (double)took * 1e-9, n_bytes);
+        is_over = took >= warm_up_ns + drive_ns && all.n >= LEAST_ARRIVALS;
         n_busy -= (int)n;
         for (size_t i = 0; i < n; i++) {
             if (done[i]->failure && code == ERR_OK)
                 code = store_read_error(t->store, done[i], e);
-            if (code != ERR_OK || took >= drive_ns)
+            if (code != ERR_OK || is_over)
                 continue;
             begin_read(t, done[i]);
             n_busy++;
         }
     }
-    *bytes_per_s = took ? n_bytes * 1e9 / (double)took : 0;
+    *bytes_per_s = slope(&all);
     return code;
 }
 

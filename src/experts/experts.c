@@ -423,7 +423,9 @@ struct experts_counters experts_counters(const struct experts *x)
                                      .ratio_sum = s->ratio_sum,
                                      .n_spared = s->n_spared,
                                      .stall_ns = x->reads.stall_ns,
-                                     .arrival_ns = x->reads.arrival_ns};
+                                     .arrival_ns = x->reads.arrival_ns,
+                                     .n_many_bytes = x->reads.n_many_bytes,
+                                     .many_ns = x->reads.many_ns};
 }
 
 struct experts_layer_counters experts_layer_counters(const struct experts *x, int layer)

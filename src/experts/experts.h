@@ -230,6 +230,9 @@ struct experts_counters {
     int64_t n_spared;   /* of n_decode_hit: what would have been misses without substitutes */
     int64_t stall_ns;   /* waiting for reads with nothing to compute */
     int64_t arrival_ns; /* checking what arrived, and packing what was not read into its slot */
+    /* bytes that drives gave for several tokens at once, and the time in which such reads were in flight */
+    uint64_t n_many_bytes;
+    int64_t many_ns;
 };
 struct experts_counters experts_counters(const struct experts *x);
 

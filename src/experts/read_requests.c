@@ -155,6 +155,8 @@ void requests_submit(struct read_requests *r)
         n++;
     if (n == 0)
         return;
+    if (r->n_reading == 0)
+        r->looked_ns = clock_ns();
     atomic_store_explicit(&r->is_at_queue, true, memory_order_relaxed);
     store_queue_submit(r->queue, r->waiting, (size_t)n);
     atomic_store_explicit(&r->is_at_queue, false, memory_order_relaxed);
@@ -201,6 +203,18 @@ void request_want(struct read_requests *r, struct read_request *q)
         }
 }
 
+/* Counts what the last n of the parts that have arrived say of the drives. */
+static void count_rate(struct read_requests *r, size_t n)
+{
+    int64_t now_ns = clock_ns();
+    if (!r->is_single_token) {
+        for (int i = r->n_arrived - (int)n; i < r->n_arrived; i++)
+            r->n_many_bytes += r->arrived[i]->failure ? 0 : r->arrived[i]->n_bytes;
+        r->many_ns += now_ns - r->looked_ns;
+    }
+    r->looked_ns = now_ns;
+}
+
 bool requests_collect(struct read_requests *r, bool wait)
 {
     int64_t start_ns = clock_ns();
@@ -211,6 +225,8 @@ bool requests_collect(struct read_requests *r, bool wait)
         r->stall_ns += clock_ns() - start_ns;
     r->n_arrived += (int)n;
     r->n_reading -= (int)n;
+    if (n > 0)
+        count_rate(r, n);
     return n > 0;
 }
 

@@ -52,6 +52,9 @@ struct read_requests {
     atomic_bool is_at_queue; /* the thread is with the queue, where a drive may keep it */
     int64_t stall_ns;        /* spent waiting for reads */
     int64_t arrival_ns;      /* spent checking and packing */
+    int64_t looked_ns;       /* when the queue was last looked after: the clock's time */
+    uint64_t n_many_bytes;   /* that arrived for several tokens, for which drives work at full depth */
+    int64_t many_ns;         /* in which such reads were in flight */
 };
 
 /* Opens the queue and the staging; does nothing when that has been done. */

@@ -322,8 +322,12 @@ double machine_peak(const struct machine *m, double all, double one, int n_threa
 
 double machine_rate_of(const struct machine *m, enum machine_rate rate, int n_threads)
 {
-    return rate == MACHINE_MEMORY ? machine_memory_speed(m, n_threads)
-                                  : machine_peak(m, m->int8_per_s, m->thread_int8_per_s, n_threads);
+    enum { READ_BYTES = 1 << 20 };
+    if (rate == MACHINE_MEMORY)
+        return machine_memory_speed(m, n_threads);
+    if (rate == MACHINE_DRIVE)
+        return m->n_drive == 1 ? machine_drive_speed(&m->drives[0], READ_BYTES) : 0;
+    return machine_peak(m, m->int8_per_s, m->thread_int8_per_s, n_threads);
 }
 
 static void scale_memory(struct machine *m, double factor)
@@ -344,10 +348,19 @@ static void scale_units(struct machine *m, double factor)
     }
 }
 
+static void scale_drives(struct machine *m, double factor)
+{
+    for (int i = 0; i < m->n_drive; i++)
+        for (int k = 0; k < m->drives[i].n_read; k++)
+            m->drives[i].reads[k].bytes_per_s *= factor;
+}
+
 void machine_scale_rate(struct machine *m, enum machine_rate rate, double factor)
 {
     if (rate == MACHINE_MEMORY)
         scale_memory(m, factor);
+    else if (rate == MACHINE_DRIVE)
+        scale_drives(m, factor);
     else
         scale_units(m, factor);
 }

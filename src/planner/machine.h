@@ -84,7 +84,7 @@ struct machine {
 };
 
 /* Rates of a machine that change as neighbours take their part of it. */
-enum machine_rate { MACHINE_MEMORY, MACHINE_UNITS, MACHINE_N_RATE };
+enum machine_rate { MACHINE_MEMORY, MACHINE_UNITS, MACHINE_DRIVE, MACHINE_N_RATE };
 
 /* Parses n bytes; `name` is what messages call them. */
 MUST_USE err_code machine_parse(struct machine *m, const char *text, size_t n, const char *name, struct err *e);
@@ -96,11 +96,13 @@ MUST_USE err_code machine_write(const struct machine *m, char **text, struct err
 double machine_memory_speed(const struct machine *m, int n_threads);
 /* What n_threads reach of the peak of `all` threads, when one alone reaches `one` (0: unknown); 0: unknown. */
 double machine_peak(const struct machine *m, double all, double one, int n_threads);
-/* What n_threads reach of a rate: bytes read from memory, or multiply-adds on bytes of vector units; 0: unknown. */
+/* What n_threads reach of a rate: bytes read from memory, multiply-adds on bytes of vector units, or bytes read from
+ * the drive 1 MiB at a time, whatever the threads; 0: unknown, or there are several drives. */
 double machine_rate_of(const struct machine *m, enum machine_rate rate, int n_threads);
-/* All that goes with the rate becomes `factor` times as fast: memory, or peaks and products. */
+/* All that goes with the rate becomes `factor` times as fast: memory, peaks and products, or drives. */
 void machine_scale_rate(struct machine *m, enum machine_rate rate, double factor);
-/* The rate of n_threads is per_s, and what goes with it changes in proportion. Units that are unknown stay so. */
+/* The rate of n_threads is per_s, and what goes with it changes in proportion. Units and drives that are unknown
+ * stay so. */
 void machine_set_rate(struct machine *m, enum machine_rate rate, int n_threads, double per_s);
 /* The best rate of reads of n_bytes that a drive reached: between two sizes in proportion to their logarithms, of
  * smaller ones in proportion to the size, of larger ones no more; 0: unknown. */

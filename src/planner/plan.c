@@ -542,6 +542,9 @@ void plan_assume(struct making *k)
     if (k->in->n_run[MACHINE_UNITS])
         plan_say(l, "units multiply %.0f G/s: the median of the probe's and of %d runs'",
                  machine_rate_of(k->m, MACHINE_UNITS, k->s->n_threads) * 1e-9, k->in->n_run[MACHINE_UNITS]);
+    if (k->p->miss > 0 && k->in->n_run[MACHINE_DRIVE])
+        plan_say(l, "the drive gives %.2f GB/s: the median of the probe's and of %d runs'",
+                 machine_rate_of(k->m, MACHINE_DRIVE, k->s->n_threads) * 1e-9, k->in->n_run[MACHINE_DRIVE]);
     if (!k->s->ram_bytes && !k->m->free_bytes && k->m->ram_bytes)
         plan_say(l, "nothing else takes memory: what is free was not measured");
     if (!k->m->ram_bytes && !k->s->ram_bytes && !k->m->free_bytes)

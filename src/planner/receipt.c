@@ -48,6 +48,7 @@ static const struct key keys[] = {
     COUNT("prompt_from", prompt_from, 1e12),
     RATE("memory", rates[MACHINE_MEMORY], 1e18),
     RATE("units", rates[MACHINE_UNITS], 1e18),
+    RATE("drive", rates[MACHINE_DRIVE], 1e18),
     RATE("decode", measured[SPEED_DECODE], 1e12),
     RATE("decode_ceiling", ceiling[SPEED_DECODE], 1e12),
     RATE("decode_low", forecast_low[SPEED_DECODE], 1e12),

@@ -57,8 +57,9 @@ double receipt_share(const struct receipt *r, enum speed_of of);
 bool receipt_is_inside(const struct receipt *r, enum speed_of of);
 
 /* A rate of n_threads as it usually is: over what `m` says, the median of what was measured beside runs on the machine
- * of that name, m's own among them; *n: how many runs. Those with as many threads count, or all where there are none.
- * list: in the order of time. Neighbours on a shared machine make memory and units slower and faster by a third. */
+ * of that name, m's own among them; *n: how many runs. Those with as many threads count (0: all of them), or all
+ * where there are none. list: in the order of time. Neighbours on a shared machine make memory, units and drives slower
+ * and faster by a third. */
 double receipts_rate_factor(const struct receipt *list, size_t n_receipt, const struct machine *m,
                             enum machine_rate rate, int n_threads, int *n);
 

@@ -106,6 +106,15 @@ def test_streaming_runs_are_forecast_from_such_runs_and_those_in_memory():
     assert abs(forecast["mid"] / reading["decode"] - 1) < 0.1 and forecast["low"] < forecast["mid"] < forecast["high"], p
     assert "one after the other" in run("receipts", "explain", "2", env=env).stdout.decode()
 
+    # The drive as runs found it, but for a machine that a file tells of.
+    write("forecast/moebius/receipts.jsonl", json.dumps(in_memory) + "\n" + json.dumps({**reading, "drive": 3e9}) + "\n")
+    p = plan(env, *ram, "--found", found, "--depth", reading["ctx"])
+    assert "the drive gives 2.00 GB/s: the median of the probe's and of 1 runs'" in p["assumptions"], p["assumptions"]
+    assert p["parts"]["decode"]["reads"] > 1.2 * parts["reads"], (p, parts)
+    p = plan(env, *ram, "--found", found, "--depth", reading["ctx"], "--machine", tmp("forecast/moebius/machine.json"))
+    assert not any("the drive gives" in a for a in p["assumptions"]), p["assumptions"]
+    assert abs(p["parts"]["decode"]["reads"] / parts["reads"] - 1) < 1e-3, (p, parts)
+
 
 def test_none_is_left_where_nobody_wants_one():
     run(*GENERATE, "--no-receipt", env=cache("none"))

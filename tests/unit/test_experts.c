@@ -275,6 +275,8 @@ static void least_recently_used_goes_first(void **state)
     assert_int_equal(c.n_read, 5);
     assert_int_equal(c.n_read_bytes, 5 * 3 * matrix_bytes(f));
     assert_int_equal(c.n_decode_miss, 5);
+    assert_int_equal(c.n_many_bytes, 0); /* no fetch was for several tokens */
+    assert_int_equal(c.many_ns, 0);
 }
 
 static void layers_of_one_shape_share_the_slots(void **state)
@@ -302,7 +304,10 @@ static void a_fetch_needs_no_more_than_one_slot(void **state)
         n_given += n;
     } while (n > 0);
     assert_int_equal(n_given, N_EXPERT);
-    assert_int_equal(experts_counters(f->experts).n_hit, 2);
+    const struct experts_counters c = experts_counters(f->experts);
+    assert_int_equal(c.n_hit, 2);
+    assert_int_equal(c.n_many_bytes, 4 * 3 * matrix_bytes(f));
+    assert_true(c.many_ns > 0);
 }
 
 static void what_is_there_comes_before_what_is_read(void **state)

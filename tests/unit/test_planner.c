@@ -902,7 +902,9 @@ static void what_goes_with_a_rate_changes_with_it(void **state)
                         .float_per_s = 100e9,
                         .amx_per_s = 800e9,
                         .n_product = 1,
-                        .products = {{"Q4_K", 30e9, 60e9}}};
+                        .products = {{"Q4_K", 30e9, 60e9}},
+                        .n_drive = 1,
+                        .drives = {{.reads = {{64 << 10, 4, 1e9}, {1 << 20, 4, 2e9}}, .n_read = 2}}};
     machine_set_rate(&m, MACHINE_MEMORY, 1, 5e9);
     assert_within(machine_memory_speed(&m, 2), 8e9, 1e-9);
     assert_within(m.int8_per_s, 400e9, 1e-9);
@@ -914,11 +916,16 @@ static void what_goes_with_a_rate_changes_with_it(void **state)
     assert_within(m.products[0].one_per_s, 22.5e9, 1e-9);
     assert_within(m.products[0].many_per_s, 45e9, 1e-9);
     assert_within(machine_memory_speed(&m, 2), 8e9, 1e-9);
+    machine_set_rate(&m, MACHINE_DRIVE, 0, 3e9);
+    assert_within(machine_drive_speed(&m.drives[0], 1 << 20), 3e9, 1e-9);
+    assert_within(machine_drive_speed(&m.drives[0], 64 << 10), 1.5e9, 1e-9);
+    assert_within(m.int8_per_s, 300e9, 1e-9);
     struct machine unknown = {0};
     machine_set_rate(&unknown, MACHINE_MEMORY, 2, 20e9);
     machine_set_rate(&unknown, MACHINE_UNITS, 2, 300e9);
+    machine_set_rate(&unknown, MACHINE_DRIVE, 0, 3e9);
     assert_within(machine_memory_speed(&unknown, 2), 20e9, 1e-9);
-    assert_true(unknown.int8_per_s == 0);
+    assert_true(unknown.int8_per_s == 0 && unknown.n_drive == 0);
 }
 
 static void rates_between_measurements_are_read_off(void **state)

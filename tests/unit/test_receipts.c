@@ -67,6 +67,7 @@ static void a_line_is_read_as_it_was_written(void **state)
     char *line;
     r.rates[MACHINE_MEMORY] = 3.5e10;
     r.rates[MACHINE_UNITS] = 4e11;
+    r.rates[MACHINE_DRIVE] = 2e9;
     for (int i = 0; i < PART_N; i++)
         r.part[SPEED_DECODE][i] = r.part[SPEED_PREFILL][PART_N - 1 - i] = 64 << i;
     assert_int_equal(receipt_write(&r, &line, &e), ERR_OK);
@@ -576,6 +577,23 @@ static void rates_are_the_median_of_what_was_measured(void **state)
     expect_median(&m, MACHINE_UNITS);
 }
 
+static void a_drive_gives_what_runs_of_any_threads_found(void **state)
+{
+    struct machine m = {
+        .name = "here", .n_drive = 1, .drives = {{.reads = {{64 << 10, 4, 10e9}, {1 << 20, 4, 20e9}}, .n_read = 2}}};
+    struct receipt list[2] = {some(0.5, 0, REGIME_RAM), some(0.5, 0, REGIME_STREAM)};
+    int n;
+    list[0].n_threads = 1;
+    list[0].rates[MACHINE_DRIVE] = 24e9;
+    list[1].rates[MACHINE_DRIVE] = 26e9;
+    assert_near(receipts_rate_factor(list, 2, &m, MACHINE_DRIVE, 0, &n), 1.2);
+    assert_int_equal(n, 2);
+    m.n_drive = 2; /* receipts don't say which */
+    m.drives[1] = m.drives[0];
+    assert_near(receipts_rate_factor(list, 2, &m, MACHINE_DRIVE, 0, &n), 1);
+    assert_int_equal(n, 0);
+}
+
 static int make_folder(void **state)
 {
     return temp_folder_make(&temp);
@@ -610,6 +628,7 @@ int main(void)
         cmocka_unit_test(published_offloading_is_forecast_from_the_other_one),
         cmocka_unit_test(what_llama_bench_does_not_write_is_refused),
         cmocka_unit_test(rates_are_the_median_of_what_was_measured),
+        cmocka_unit_test(a_drive_gives_what_runs_of_any_threads_found),
     };
     return cmocka_run_group_tests_name("receipts", tests, make_folder, remove_folder);
 }
