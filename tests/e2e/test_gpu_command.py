@@ -25,7 +25,7 @@ os.environ["MESA_SHADER_CACHE_DIR"] = os.path.join(TMP.name, "cache", "moebius")
 def copy_shaders(source, to):
     """What Mesa keeps, but for its index, which other processes have mapped."""
     source, to = (os.path.join(folder, "mesa_shader_cache") for folder in (source, to))
-    with contextlib.suppress(shutil.Error):  # a file went while others write
+    with contextlib.suppress(shutil.Error, FileNotFoundError):  # a file went while others write; nothing is there yet
         shutil.copytree(source, to, ignore=shutil.ignore_patterns("index"), dirs_exist_ok=True)
 
 
