@@ -148,16 +148,17 @@ typedef struct moebius_engine_options {
      * ":A,B,..." behind it the devices' shares, or for random a seed. It changes no bit of any result. "stages" divides
      * the layers themselves (pipeline stages): each device computes layers that follow each other, and has their
      * weights, experts and caches; ":A,B,..." are shares of the layers, else memory and speed decide. NULL is "stages",
-     * too, where all devices are GPUs with memory of their own, the first one has no room for all layers but their
-     * experts, and together they have. */
+     * too, where all devices are GPUs with memory of their own, the first one has no room for the whole model, and
+     * together they have room for what can't be read when it is needed. */
     const char *split;
     /* Processes that share the routed experts; this one has the text. The first bound on memory is then what is free
      * over the processes of this machine. NULL: this process is alone. */
     moebius_ranks *ranks;
     /* "auto": the best GPU of moebius_list_gpus that is no driver on the processor, if it multiplies faster than the
-     * processor: it gets the whole model where that fits, else the layers and what experts fit, while the processor has
-     * the others; a line of the log says what was chosen and why. "0", "1", ...: the same with that GPU. NULL, "none":
-     * none. Not with `devices`; n_threads are those of the processor. */
+     * processor: it gets the whole model where that fits; else several that have memory of their own and room for it
+     * together divide the layers, as with split "stages"; else it gets the layers and what experts fit, while the
+     * processor has the others; a line of the log says what was chosen and why. "0", "1", ...: the same with that GPU.
+     * NULL, "none": none. Not with `devices`; n_threads are those of the processor. */
     const char *gpu;
     /* The memory that each GPU may take, in bytes. 0: what its driver gives; of GPUs in the machine's memory, what
      * ram_bytes leaves. */

@@ -143,7 +143,7 @@ static bool fits(const struct choosing *x, int device, int64_t first, int64_t en
     return need.layers + need.least_experts <= x->devices[device].room_bytes;
 }
 
-/* Several GPUs divide the layers where nobody asked for a split, and the first one has no room for all. */
+/* Several GPUs divide the layers where nobody asked for a split, and the first one has no room for the model. */
 static bool may_divide(const moebius_engine *g)
 {
     const moebius_engine_options *o = &g->options;
@@ -153,6 +153,13 @@ static bool may_divide(const moebius_engine *g)
         if (!engine_has_own_memory(g, i))
             return false;
     return true;
+}
+
+/* Whether the first device has room for the whole model. */
+static bool holds_all(const struct choosing *x)
+{
+    const struct gpu_need need = stage_need(&x->facts, 0, x->facts.n_layer);
+    return need.layers + need.all_experts <= x->devices[0].room_bytes;
 }
 
 /* Whether each device has room for its stage. */
@@ -179,8 +186,9 @@ static void report(const struct choosing *x, bool is_asked)
                               device_options_name(&g->devices[i].asked, kind),
                               (double)(need.layers + need.all_experts) / 1e6);
     }
-    log_line(&g->log, LOG_INFO, "%slayers %s",
-             is_asked ? "" : "the first GPU has no room for all layers, so they are divided (--split stages): ", text);
+    log_line(
+        &g->log, LOG_INFO, "%slayers %s",
+        is_asked ? "" : "the first GPU has no room for the model, so its layers are divided (--split stages): ", text);
 }
 
 static void take(const struct choosing *x)
@@ -202,7 +210,7 @@ static err_code choose(struct choosing *x, bool is_asked, struct err *e)
     struct err why;
     TRY(describe(x, e));
     list_devices(x);
-    if (!is_asked && fits(x, 0, 0, x->facts.n_layer))
+    if (!is_asked && holds_all(x))
         return ERR_OK;
     TRY(measure_devices(x, e));
     err_code code = stage_choose(&x->facts, x->devices, g->n_device, x->end, &why);

@@ -74,6 +74,8 @@ struct choosing {
     int n;
     struct gpu_need need;
     struct gpu_choice choice;
+    int cards[ENGINE_MAX_DEVICE]; /* [n_card] GPU_STAGE: which GPUs have layers */
+    int n_card;
     double gpu_speed, cpu_speed; /* bytes of weights a second; 0: not measured */
 };
 
@@ -95,6 +97,13 @@ err_code engine_gpu_speed(struct backend *b, uint64_t room_bytes, double *bytes_
     return n_row ? product_speed(b, n_row, bytes_per_s, e) : ERR_OK;
 }
 
+/* MOEBIUS_VULKAN_SPEED=1000 has GPUs run at so many GB/s, for tests of what is faster than the processor. */
+static double tested_speed(double measured)
+{
+    const char *text = getenv("MOEBIUS_VULKAN_SPEED");
+    return text ? strtod(text, NULL) * 1e9 : measured;
+}
+
 static err_code measure(struct choosing *x, struct err *e)
 {
     moebius_engine *g = x->g;
@@ -113,6 +122,7 @@ static err_code measure(struct choosing *x, struct err *e)
         code = backend_cpu_open(&cpu, pool, kernels_for(level), e);
     if (code == ERR_OK)
         code = product_speed(cpu, n_row, &x->cpu_speed, e);
+    x->gpu_speed = tested_speed(x->gpu_speed);
     backend_close(&gpu);
     backend_close(&cpu);
     pool_close(&pool);
@@ -143,6 +153,39 @@ static void judge_speed(struct choosing *x)
     take_none(x, why);
 }
 
+/* The largest layer with its experts, or more: all else is taken to be divided evenly. */
+static uint64_t layer_bytes(const moebius_engine *g, const struct gpu_need *need)
+{
+    const struct plan_facts *f = &g->facts;
+    uint64_t most = 0;
+    for (int i = 0; i < f->n_moe; i++) {
+        uint64_t n_bytes = (uint64_t)f->layers[i].n_expert * f->layers[i].slot_bytes;
+        most = n_bytes > most ? n_bytes : most;
+    }
+    return most + need->layers / (uint64_t)(f->n_moe ? f->n_moe : 1);
+}
+
+/* Whether several cards have room for what one has not, and each of them is faster than the processor. What says how
+ * experts are to be divided is about one GPU. */
+static bool gather(struct choosing *x)
+{
+    const moebius_engine_options *o = &x->g->options;
+    const struct gpu_choice single = x->choice;
+    struct err e;
+    if (o->split || o->replica_bytes || o->replica_share > 0)
+        return false;
+    x->n_card =
+        gpu_gather(x->all, x->n, &x->need, layer_bytes(x->g, &x->need), x->g->vram_bytes, x->cards, ENGINE_MAX_DEVICE);
+    bool is_faster = x->n_card > 1;
+    for (int i = 0; i < x->n_card && is_faster; i++) {
+        x->choice = gpu_place(x->all, x->cards[i], &x->need, x->g->vram_bytes, free_memory_bytes(""));
+        is_faster = measure(x, &e) == ERR_OK && x->gpu_speed >= x->cpu_speed;
+    }
+    x->choice = single;
+    x->choice.part = is_faster ? GPU_STAGE : single.part;
+    return is_faster;
+}
+
 /* "auto": what can't be had is no error. */
 static void choose_auto(struct choosing *x)
 {
@@ -155,6 +198,8 @@ static void choose_auto(struct choosing *x)
         return;
     }
     x->choice = gpu_place(x->all, number, &x->need, x->g->vram_bytes, free_memory_bytes(""));
+    if (x->choice.part != GPU_ALL && gather(x))
+        return;
     if (x->choice.part == GPU_NOTHING) {
         snprintf(why, sizeof why, "vulkan:%d (%s) has %.2f GB for a model whose layers take %.2f GB", number,
                  x->all[number].name, (double)x->choice.room_bytes / 1e9,
@@ -240,6 +285,25 @@ static err_code choose_layers(struct choosing *x, struct err *e)
     return x->choice.part == GPU_ALL ? ERR_OK : refuse_layers(x, e);
 }
 
+/* Takes several GPUs over as devices, among which the layers are divided (engine_choose_stages). */
+static err_code take_cards(struct choosing *x, struct err *e)
+{
+    moebius_engine *g = x->g;
+    char devices[ENGINE_MAX_DEVICE * (DEVICE_NAME_BYTES + 1)];
+    uint64_t room = 0;
+    int n = 0;
+    for (int i = 0; i < x->n_card; i++) {
+        uint64_t budget = x->all[x->cards[i]].budget_bytes;
+        n += snprintf(devices + n, sizeof devices - (size_t)n, "%svulkan:%d", i ? "," : "", x->cards[i]);
+        room += budget < g->vram_bytes ? budget : g->vram_bytes;
+    }
+    TRY(device_options_parse(&g->asked, devices, g->asked.devices[0].n_threads, 1, NULL, e));
+    engine_take_devices(g);
+    log_line(&g->log, LOG_INFO, "%s together: of %.2f GB of weights they have room for %.2f GB", devices,
+             (double)(x->need.layers + x->need.all_experts) / 1e9, (double)room / 1e9);
+    return ERR_OK;
+}
+
 /* Takes the choice over as devices. */
 static err_code take(struct choosing *x, struct err *e)
 {
@@ -248,6 +312,8 @@ static err_code take(struct choosing *x, struct err *e)
     const struct vulkan_device *d = &x->all[x->choice.number];
     int n_threads = g->asked.devices[0].n_threads;
     bool is_asked = g->options.n_cpu_moe > 0, is_divided = is_asked || x->choice.part == GPU_LAYERS;
+    if (x->choice.part == GPU_STAGE)
+        return take_cards(x, e);
     int n = snprintf(devices, sizeof devices, "vulkan:%d", x->choice.number);
     if (is_divided)
         snprintf(devices + n, sizeof devices - (size_t)n, ",cpu:%d", n_threads);

@@ -17,6 +17,7 @@ struct gpu_need {
 enum gpu_part {
     GPU_NOTHING, /* the CPU computes */
     GPU_LAYERS,  /* the layers, and what experts have room there; the CPU has the others */
+    GPU_STAGE,   /* some of the layers; other GPUs have the rest */
     GPU_ALL
 };
 
@@ -34,6 +35,12 @@ int gpu_choose(const struct vulkan_device *all, int n);
  * free, for GPUs that work in that. */
 struct gpu_choice gpu_place(const struct vulkan_device *all, int number, const struct gpu_need *need,
                             uint64_t max_bytes, uint64_t host_bytes);
+
+/* The fewest cards with memory of their own that have room for a model together when each has some of its layers: those
+ * first that `gpu_choose` would take. layer_bytes: what its largest layer takes, which is on one of them; max_bytes: of
+ * each card. cards [most] gets their numbers; returns how many, or 0: all together have too little. */
+int gpu_gather(const struct vulkan_device *all, int n, const struct gpu_need *need, uint64_t layer_bytes,
+               uint64_t max_bytes, int *cards, int most);
 
 /* Room that weights leave to texts' state and work space. */
 uint64_t gpu_reserve_bytes(uint64_t room_bytes);

@@ -238,6 +238,14 @@ static VkResult enumerate(const struct vk_instance *i, uint32_t *n, VkPhysicalDe
     return result;
 }
 
+/* MOEBIUS_VULKAN_COPIES=2 lists all devices twice, for tests of what several are chosen for. */
+static uint32_t tested_copies(void)
+{
+    const char *text = getenv("MOEBIUS_VULKAN_COPIES");
+    long n = text ? strtol(text, NULL, 10) : 1;
+    return n > 1 && n < 100 ? (uint32_t)n : 1;
+}
+
 err_code vk_physical_list(const struct vk_instance *i, VkPhysicalDevice **out, uint32_t *n, struct err *e)
 {
     *out = NULL;
@@ -245,14 +253,19 @@ err_code vk_physical_list(const struct vk_instance *i, VkPhysicalDevice **out, u
     VkResult result = enumerate(i, n, NULL);
     if (result != VK_SUCCESS || *n == 0)
         return err_set(e, ERR_UNSUPPORTED, "Vulkan lists no device: no driver is installed, or none has found one");
-    *out = mem_calloc(*n, sizeof **out);
+    const uint32_t n_copy = tested_copies();
+    *out = mem_calloc((size_t)*n * n_copy, sizeof **out);
     if (!*out)
-        return err_nomem(e, *n * sizeof **out, "the list of devices");
-    if (enumerate(i, n, *out) >= VK_SUCCESS)
-        return ERR_OK;
-    mem_free(*out);
-    *out = NULL;
-    return err_set(e, ERR_UNSUPPORTED, "Vulkan does not list its devices");
+        return err_nomem(e, (size_t)*n * n_copy * sizeof **out, "the list of devices");
+    if (enumerate(i, n, *out) < VK_SUCCESS) {
+        mem_free(*out);
+        *out = NULL;
+        return err_set(e, ERR_UNSUPPORTED, "Vulkan does not list its devices");
+    }
+    for (uint32_t k = 1; k < n_copy; k++)
+        memcpy(*out + (size_t)k * *n, *out, *n * sizeof **out);
+    *n *= n_copy;
+    return ERR_OK;
 }
 
 static const char *kind_name(VkPhysicalDeviceType type)

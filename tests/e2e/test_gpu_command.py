@@ -189,14 +189,14 @@ def test_memory_of_a_card_is_bounded():
 
 
 def test_layers_are_divided_between_two_cards():
-    """Each card has its layers within its memory; two do so by themselves where the first has no room for all layers."""
+    """Each card has its layers within its memory; two do so by themselves where the first has no room for the model, and are taken for that."""
     if not gpu_is_there() or SANITIZED:
         return
     card = {"MOEBIUS_VULKAN_KIND": "discrete"}
     args = ["generate", "-m", DEMO, "-p", "Once upon a time", "-n", 6, "--ctx", 64, "--temp", 0, "--cold", "--batch", 32,
             "--devices", "vulkan:0,vulkan:0"]
     want = run(*args[:-2], "--reference").stdout
-    for more, says in (["--split", "stages:3,2", "--vram", "10M"], "layers 0 to 2 on vulkan:0"), (["--vram", "4M"], "no room for all layers"):
+    for more, says in (["--split", "stages:3,2", "--vram", "10M"], "layers 0 to 2 on vulkan:0"), (["--vram", "4M"], "no room for the model"):
         r = run(*args, *more, "--stats-json", tmp("stages.json"), env=card)
         assert r.stdout == want and says in r.stderr.decode(), r.stderr
         with open(tmp("stages.json"), encoding="utf-8") as f:
@@ -205,6 +205,15 @@ def test_layers_are_divided_between_two_cards():
         for d in devices:
             held = [d[k] for k in ("weight_bytes", "expert_bytes", "context_bytes", "work_bytes")]
             assert min(held) > 0 and sum(held) <= int(more[-1][:-1]) << 20, d
+    two = {**card, "MOEBIUS_VULKAN_COPIES": "2", "MOEBIUS_VULKAN_SPEED": "1000"}
+    auto = [*args[:-2], "--gpu", "auto", "--stats-json", tmp("auto.json")]
+    together = ["stage 0 (vulkan:0)", "stage 1 (vulkan:1)"]
+    for vram, more, env, names in (("26M", [], two, together), ("26M", ["--split", "experts"], two, ["place 0 (vulkan:0)", "place 1 (cpu:2)"]),
+                                   ("26M", [], {**two, "MOEBIUS_VULKAN_SPEED": "0.001"}, ["place 0 (cpu:2)"]), ("64M", [], two, ["place 0 (vulkan:0)"])):
+        r = run(*auto, "-t", 2, "--vram", vram, *more, env=env)
+        with open(tmp("auto.json"), encoding="utf-8") as f:
+            assert [d["name"] for d in json.load(f)["devices"]] == names, (names, r.stderr)
+        assert r.stdout == want and ("vulkan:0,vulkan:1 together" in r.stderr.decode()) == (names == together), r.stderr
     fails(7, *args, "--split", "stages", "--vram", "1M", env=card,
           says=["stage 0 (vulkan:0): its part of the layers", "needs at least 2.1 MiB", "1.0 MiB are free there"])
     fails(7, *args, "--split", "stages", "--vram", "4M", "--ctx", 512, "--kv", "f32", env=card,
