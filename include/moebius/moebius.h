@@ -984,6 +984,8 @@ typedef struct moebius_plan_options {
     /* What the machine's one drive gives, in bytes a second; 0: as the machine's file says and, of this machine, the
      * receipts. */
     double drive_per_s;
+    /* With `gpu` and the split "stages": the machine's first so many GPUs divide the layers. 0, 1: one GPU. */
+    int n_gpu;
 } moebius_plan_options;
 
 MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void);

@@ -16,18 +16,23 @@ struct plan_command {
     bool json, cold, no_receipts, no_sandbox;
 };
 
-/* One GPU, or the processors, or both: what plans know. */
+/* GPUs, or the processors, or one and the processors: what plans know. */
 static err_code take_devices(const struct plan_command *c, moebius_plan_options *o, struct err *e)
 {
     int n = 0, n_threads = 0;
     if (!c->devices)
         return ERR_OK;
+    o->n_gpu = cli_count_gpus(c->devices);
+    if (o->n_gpu > 1 && !o->split)
+        o->split = "stages";
     bool is_cpu = sscanf(c->devices, "cpu:%4d%n", &n_threads, &n) == 1 && !c->devices[n];
     o->gpu = !is_cpu && !strncmp(c->devices, "vulkan:0", 8);
     bool is_both = o->gpu && sscanf(c->devices, "vulkan:0,cpu:%4d%n", &n_threads, &n) == 1 && !c->devices[n];
-    if (is_cpu || is_both ? n_threads < 1 || n_threads > 4096 : strcmp(c->devices, "vulkan:0") != 0)
+    if (is_cpu || is_both ? n_threads < 1 || n_threads > 4096 : o->n_gpu == 0)
         return err_set(e, ERR_USAGE,
-                       "--devices %s: plans know cpu:N, vulkan:0 and vulkan:0,cpu:N, of 1 to 4096 threads", c->devices);
+                       "--devices %s: plans know cpu:N, vulkan:0 and vulkan:0,cpu:N, of 1 to 4096 threads, and "
+                       "vulkan:0,vulkan:1 and so on, which divide the layers",
+                       c->devices);
     if (n_threads && c->n_threads)
         return err_set(e, ERR_USAGE, "--threads, and --devices %s: expected one of the two", c->devices);
     o->n_threads = n_threads ? n_threads : o->n_threads;
@@ -133,7 +138,8 @@ static int run(const struct command *command, int argc, char **argv)
          0},
         {"--machine", OPT_INPUT, &c.machine, "FILE", "for a machine as FILE says, not for this one", 0, 0, 0},
         {"--threads,-t", OPT_INT, &c.n_threads, "N", "threads; all processors when not given", 1, 4096, 0},
-        {"--devices", OPT_STRING, &c.devices, "cpu:N|vulkan:0[,cpu:N]", "the processors, or a GPU with them", 0, 0, 0},
+        {"--devices", OPT_STRING, &c.devices, "cpu:N|vulkan:0[,cpu:N]",
+         "the processors, a GPU with them, or vulkan:0,vulkan:1", 0, 0, 0},
         {"--n-cpu-moe", OPT_INT, &c.n_cpu_moe, "N", "layers whose experts stay in memory (the least that fits)", 0,
          4096, 0},
         {"--ctx,-c", OPT_INT, &c.n_ctx, "N", "tokens of a text (as chat and serve have them)", 1, 1 << 30, 0},

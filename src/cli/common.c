@@ -251,6 +251,20 @@ err_code cli_context_size(const struct model_options *o, const moebius_engine *e
     return ERR_OK;
 }
 
+int cli_count_gpus(const char *devices)
+{
+    for (int n = 0, at = 0, number;; n++) {
+        int end = 0;
+        if (sscanf(devices + at, "vulkan:%2d%n", &number, &end) != 1 || number != n)
+            return 0;
+        at += end;
+        if (!devices[at])
+            return n + 1;
+        if (devices[at++] != ',')
+            return 0;
+    }
+}
+
 bool cli_has_stages(const moebius_engine *engine)
 {
     moebius_device d;

@@ -138,8 +138,11 @@ int cli_kv_type(const char *name);
 MUST_USE err_code cli_session_options(const struct model_options *o, moebius_session_options *out, struct err *e);
 MUST_USE err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct opened *out, struct err *e);
 void cli_close(struct opened *o);
-/* Whether several devices divide the layers, which no plan knows. */
+/* Whether several devices divide the layers. */
 bool cli_has_stages(const moebius_engine *engine);
+
+/* How many GPUs "vulkan:0,vulkan:1,..." names, from the first one on; 0: it names others, or something else. */
+int cli_count_gpus(const char *devices);
 
 /* The context of a text of n_prompt tokens, which `what` names in messages, and n_more others (-1: as many as there is
  * room for): what these need, within --ctx or what the model was trained for. ERR_LIMIT when the prompt is longer. */

@@ -43,7 +43,7 @@ int64_t run_plan_begin(const struct model_options *o, const moebius_engine *engi
         say(LOG_WARN, "no plan of this run: %s", error.text);
     if (status == MOEBIUS_UNSUPPORTED && cli_has_stages(engine) && !texts->n_ctx && n_ctx > STAGES_CTX) {
         if (!o->quiet)
-            say(LOG_INFO, "a context of %d tokens (--ctx): plans do not know layers on several devices", STAGES_CTX);
+            say(LOG_INFO, "a context of %d tokens (--ctx): plans know layers on several GPUs alone", STAGES_CTX);
         return STAGES_CTX;
     }
     if (status != MOEBIUS_OK)

@@ -20,11 +20,12 @@ err_code serve_report_plan(void *user, const char *path, json_t **out, struct er
     const struct report_settings *s = user;
     const struct model_options *o = s->model;
     const bool is_gpu = o->devices && !strncmp(o->devices, "vulkan:0", 8);
+    const int n_gpu = o->devices ? cli_count_gpus(o->devices) : 0;
     moebius_session_options session;
     moebius_error error;
     moebius_plan *p;
-    if (o->split && !strncmp(o->split, "stages", strlen("stages")))
-        return err_set(e, ERR_UNSUPPORTED, "--split %s: plans do not know layers on several devices", o->split);
+    if (o->split && !strncmp(o->split, "stages", strlen("stages")) && n_gpu < 2)
+        return err_set(e, ERR_UNSUPPORTED, "--split %s: plans know layers on several GPUs alone", o->split);
     TRY(cli_session_options(o, &session, e));
     const moebius_plan_options options = {.n_threads = (int)o->n_threads,
                                           .n_ctx = o->n_ctx,
@@ -34,6 +35,8 @@ err_code serve_report_plan(void *user, const char *path, json_t **out, struct er
                                           .ram_bytes = o->ram_bytes,
                                           .vram_bytes = is_gpu ? o->vram_bytes : 0,
                                           .gpu = is_gpu,
+                                          .n_gpu = n_gpu,
+                                          .split = n_gpu > 1 ? "stages" : NULL,
                                           .usage = o->cold    ? NULL
                                                    : o->usage ? o->usage
                                                               : "",

@@ -152,6 +152,9 @@ static err_code check_gpu(const moebius_plan *p, const moebius_plan_options *o, 
     if (!o->gpu && (o->n_cpu_moe || o->vram_bytes || o->split))
         return err_set(e, ERR_USAGE,
                        "VRAM, a split, or layers whose experts are not there, without a GPU: expected one");
+    if (o->n_gpu < 0 || o->n_gpu > MACHINE_MAX_GPU || (o->n_gpu > 1 && o->n_gpu > p->machine.n_gpu))
+        return err_set(e, ERR_USAGE, "a plan for %d GPUs: expected at most the %d that are known of the machine",
+                       o->n_gpu, p->machine.n_gpu);
     if (o->n_cpu_moe && o->split)
         return err_set(e, ERR_USAGE, "experts of %lld layers in memory, and a split %s: expected one of the two",
                        (long long)o->n_cpu_moe, o->split);
@@ -188,7 +191,7 @@ static err_code check_found(const moebius_plan *p, const moebius_plan_options *o
     bool is_given = share[0] + share[1] + share[2] > 0;
     if (is_given && p->facts.n_moe == 0)
         return err_set(e, ERR_USAGE, "found: %s has no experts", p->facts.name);
-    if (is_given && o->gpu && s->split == PLAN_SPLIT_LAST)
+    if (is_given && o->gpu && (s->split == PLAN_SPLIT_LAST || s->split == PLAN_SPLIT_STAGES))
         return err_set(e, ERR_USAGE, "found, with a GPU: expected a split that divides each layer: cache or experts");
     if (share[0] > 0 && !o->gpu)
         return err_set(e, ERR_USAGE, "found in VRAM, without a GPU: expected one, or a share of 0");
@@ -272,15 +275,19 @@ static err_code take_split(const moebius_plan *p, const moebius_plan_options *o,
         return ERR_OK;
     TRY(split_parse(o->split, &split, shares, &n_share, e));
     double sum = shares[0] + shares[1];
-    if (split.kind == SPLIT_RANDOM || split.kind == SPLIT_GATE || split.kind == SPLIT_STAGES ||
-        (n_share && n_share != 2))
+    if ((split.kind == SPLIT_STAGES) != (o->n_gpu > 1) || (split.kind == SPLIT_STAGES && n_share))
+        return err_set(e, ERR_USAGE, "split %s on %s: plans know stages, without shares, on several GPUs", o->split,
+                       o->n_gpu > 1 ? "several GPUs" : "one GPU");
+    if (split.kind == SPLIT_RANDOM || split.kind == SPLIT_GATE || (n_share && n_share != 2))
         return err_set(e, ERR_USAGE, "split %s: plans know experts, layers (each with two shares), last and cache",
                        o->split);
     if (split.kind == SPLIT_LAST && split.n_last > n_moe)
         return err_set(e, ERR_USAGE, "split %s: expected at most the %d layers that have experts", o->split, n_moe);
-    s->split = split.kind == SPLIT_EXPERTS ? PLAN_SPLIT_SHARE
-               : split.kind == SPLIT_CACHE ? PLAN_SPLIT_CACHE
-                                           : PLAN_SPLIT_LAST;
+    s->split = split.kind == SPLIT_EXPERTS  ? PLAN_SPLIT_SHARE
+               : split.kind == SPLIT_CACHE  ? PLAN_SPLIT_CACHE
+               : split.kind == SPLIT_STAGES ? PLAN_SPLIT_STAGES
+                                            : PLAN_SPLIT_LAST;
+    s->n_gpu = o->n_gpu;
     s->gpu_share = split.kind == SPLIT_CACHE ? split.cache_share : n_share ? shares[0] / sum : 0;
     if (split.kind == SPLIT_LAST)
         s->n_cpu_moe = split.n_last;
@@ -382,23 +389,45 @@ static void look_at_division(const moebius_plan *p, const moebius_engine *g, str
     }
 }
 
-/* The GPU that runs the layers, with what of it is the engine's or free. Rates are those that were measured of it. */
-static void look_at_gpu(moebius_plan *p, const moebius_engine *g, struct plan_settings *s)
+/* What of GPU i is the engine's or free. Rates are those that were measured of it. */
+static struct machine_gpu gpu_of(const struct machine *m, const moebius_engine *g, int i)
 {
-    const struct engine_device *d = &g->devices[0];
-    struct machine_gpu *gpu = &p->machine.gpus[0];
+    const struct engine_device *d = &g->devices[i];
+    struct machine_gpu gpu = {0};
+    if (d->asked.number < m->n_gpu)
+        gpu = m->gpus[d->asked.number];
+    snprintf(gpu.name, sizeof gpu.name, "%s", d->name);
+    gpu.free_bytes =
+        vulkan_get_memory(d->vulkan).allocated_bytes + backend_room_bytes(d->device) + PLAN_VRAM_MARGIN_BYTES;
+    return gpu;
+}
+
+/* The GPUs that run the layers. */
+static void look_at_gpus(moebius_plan *p, const moebius_engine *g, struct plan_settings *s)
+{
+    const struct machine m = p->machine;
+    bool has_stages = engine_has_stages(g);
     if (!engine_has_own_memory(g, 0))
         return;
-    if (d->asked.number < p->machine.n_gpu)
-        *gpu = p->machine.gpus[d->asked.number];
-    else
-        *gpu = (struct machine_gpu){0};
-    p->machine.n_gpu = 1;
-    snprintf(gpu->name, sizeof gpu->name, "%s", d->name);
+    p->machine.n_gpu = has_stages ? g->n_stage : 1;
+    for (int i = 0; i < p->machine.n_gpu; i++)
+        p->machine.gpus[i] = gpu_of(&m, g, i);
     s->uses_gpu = true;
-    s->vram_bytes =
-        vulkan_get_memory(d->vulkan).allocated_bytes + backend_room_bytes(d->device) + PLAN_VRAM_MARGIN_BYTES;
-    look_at_division(p, g, s);
+    s->vram_bytes = 0;
+    s->n_gpu = p->machine.n_gpu;
+    if (has_stages)
+        s->split = PLAN_SPLIT_STAGES;
+    else
+        look_at_division(p, g, s);
+}
+
+/* Layers on several devices: plans know them on GPUs with memory of their own. */
+static bool is_planned(const moebius_engine *g)
+{
+    bool all = true;
+    for (int i = 0; i < g->n_stage; i++)
+        all &= engine_has_own_memory(g, i);
+    return all || !engine_has_stages(g);
 }
 
 /* Threads that compute, not those that only load for a GPU. */
@@ -407,7 +436,7 @@ static int n_computing_threads(const moebius_engine *g)
     int n = 0;
     for (int i = 0; i < g->n_device; i++)
         n += g->devices[i].asked.is_vulkan ? 0 : g->devices[i].asked.n_threads;
-    return n ? n : engine_n_threads(g);
+    return n ? n : g->asked.devices[0].n_threads;
 }
 
 /* Memory as the engine has it, whatever is free beside it. */
@@ -433,13 +462,13 @@ static err_code plan_engine(moebius_plan *p, const void *engine, const moebius_p
     params.process_bytes = g->facts.process_bytes;
     if (engine_ranks(g))
         return err_set(e, ERR_UNSUPPORTED, "a plan of one process of several");
-    if (engine_has_stages(g))
-        return err_set(e, ERR_UNSUPPORTED, "a plan of layers on several devices");
+    if (!is_planned(g))
+        return err_set(e, ERR_UNSUPPORTED, "a plan of layers on several devices in the machine's memory");
     TRY(planning_machine_read(&p->machine, NULL, e));
     TRY(planning_facts_describe(&p->facts, g->gguf, gguf_file_path(g->gguf, 0), &params, e));
     struct plan_settings s = settings_of(p, o);
     take_memory(p, g, &s);
-    look_at_gpu(p, g, &s);
+    look_at_gpus(p, g, &s);
     s.sort_cutoff = tuning_measured_cutoff(engine_tuning(g), p->facts.fingerprint);
     return make_plan(p, o, &s, e);
 }

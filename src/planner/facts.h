@@ -74,11 +74,12 @@ struct plan_facts {
     const struct gate_curve *curve; /* what slots find, as a text's routing showed; NULL: not known */
 };
 
-/* How a GPU and the processor divide the experts. */
+/* How a GPU and the processor divide the experts, or several GPUs the layers. */
 enum plan_split {
     PLAN_SPLIT_LAST,  /* the last layers' experts are the processor's */
     PLAN_SPLIT_SHARE, /* each layer's are divided */
-    PLAN_SPLIT_CACHE  /* the processor has them all, the GPU copies of what is hot */
+    PLAN_SPLIT_CACHE, /* the processor has them all, the GPU copies of what is hot */
+    PLAN_SPLIT_STAGES /* GPUs have layers as they have memory, and compute one after the other */
 };
 
 enum { FACTS_MAX_DRIVE = 8 };
@@ -99,11 +100,12 @@ struct plan_settings {
     int kv;                /* index of plan_facts.kv */
     uint64_t ram_bytes;    /* that the process may take; 0: what the machine has free */
     uint64_t expert_bytes; /* of it, that experts may take; 0: as there is room */
-    uint64_t vram_bytes;   /* of the GPU; 0: what it has free */
+    uint64_t vram_bytes;   /* of each GPU; 0: what it has free */
     bool uses_gpu;         /* the layers run on the machine's first GPU */
+    int n_gpu;             /* of PLAN_SPLIT_STAGES: on the first so many */
     int n_cpu_moe;         /* layers whose experts stay in memory; -1: the least that fits */
     enum plan_split split;
-    double gpu_share;            /* of another split: of all experts, those on the GPU; 0: as there is room */
+    double gpu_share;            /* of a split of each layer: of all experts, those on the GPU; 0: as there is room */
     int drives[FACTS_MAX_DRIVE]; /* [n_drive] the machine's, from which experts come together; -1: one not measured */
     int n_drive;                 /* 0: the fastest one */
     bool is_prepared;            /* experts come whole from there, as a prepared store has them */

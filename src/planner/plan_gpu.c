@@ -1,24 +1,68 @@
-/* Plans with a GPU that runs the layers: whose experts are where, and what that takes of its memory. Of the processor's
- * experts those have slots that there is memory for, as places stream what has none (docs/places.md). */
+/* Plans with a GPU, or several, that run the layers: whose experts are where, and what that takes of its memory. Of the
+ * processor's experts those have slots that there is memory for, as places stream what has none (docs/places.md). */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "planner/plan_internal.h"
 
-uint64_t plan_vram_limit(const struct making *k)
+static bool has_stages(const struct making *k)
 {
-    const struct machine_gpu *g = &k->m->gpus[0];
+    return k->s->split == PLAN_SPLIT_STAGES;
+}
+
+static int n_gpu(const struct making *k)
+{
+    return has_stages(k) ? k->s->n_gpu : 1;
+}
+
+/* That there is of GPU i; 0: unknown. */
+static uint64_t gpu_limit(const struct making *k, int i)
+{
+    const struct machine_gpu *g = &k->m->gpus[i];
     return k->s->vram_bytes ? k->s->vram_bytes : g->free_bytes ? g->free_bytes : g->memory_bytes;
 }
 
-/* Of a GPU that runs the layers, with the experts of so many in the machine's memory. */
+/* The largest layer with its experts, as if all layers had as much of the other weights. */
+static uint64_t layer_bytes(const struct plan_facts *f)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < f->n_moe; i++)
+        most = plan_expert_bytes(f, i, i + 1) > most ? plan_expert_bytes(f, i, i + 1) : most;
+    return most + f->weight_bytes / (uint64_t)(f->n_moe ? f->n_moe : 1);
+}
+
+/* Of GPUs that have layers each but one leaves less than a layer, which is not divided. */
+uint64_t plan_vram_limit(const struct making *k)
+{
+    uint64_t sum = 0, idle = (uint64_t)(n_gpu(k) - 1) * layer_bytes(k->f);
+    for (int i = 0; i < n_gpu(k); i++) {
+        if (!gpu_limit(k, i))
+            return 0;
+        sum += gpu_limit(k, i);
+    }
+    return sum > idle ? sum - idle : 1;
+}
+
+/* Each GPU's own, beside layers and texts. */
+static uint64_t work_bytes(const struct making *k)
+{
+    return (uint64_t)n_gpu(k) * (k->f->work_bytes + k->f->scratch_bytes);
+}
+
+static uint64_t driver_bytes(const struct making *k)
+{
+    return (uint64_t)n_gpu(k) * PLAN_VRAM_MARGIN_BYTES;
+}
+
+/* Of what runs the layers, with the experts of so many in the machine's memory. */
 uint64_t plan_vram_with(const struct making *k, int n_cpu_moe, int64_t n_ctx)
 {
     const struct plan_facts *f = k->f;
-    return f->weight_bytes + f->work_bytes + f->scratch_bytes + plan_expert_bytes(f, 0, f->n_moe - n_cpu_moe) +
-           (uint64_t)k->s->n_texts * plan_text_bytes(f, k->kv, n_ctx) + PLAN_VRAM_MARGIN_BYTES;
+    return f->weight_bytes + work_bytes(k) + plan_expert_bytes(f, 0, f->n_moe - n_cpu_moe) +
+           (uint64_t)k->s->n_texts * plan_text_bytes(f, k->kv, n_ctx) + driver_bytes(k);
 }
 
 /* Memory beside the processor's experts. */
@@ -81,13 +125,28 @@ static void add_drives(struct making *k, const struct beside *b, struct ceiling_
 
 /* ---- a GPU ------------------------------------------------------------------------------------------------------- */
 
+/* What GPUs that take turns reach, each with a part of the work that is as large as its memory; 0: not known. at: the
+ * offset of a rate in struct machine_gpu. */
+static double rate_in_turns(const struct making *k, size_t at)
+{
+    double s = 0, sum = 0;
+    for (int i = 0; i < n_gpu(k); i++) {
+        double rate = *(const double *)((const char *)&k->m->gpus[i] + at), part = (double)gpu_limit(k, i);
+        part = n_gpu(k) == 1 ? 1 : part; /* whatever it has */
+        if (!(rate > 0) || !(part > 0))
+            return 0;
+        s += part / rate;
+        sum += part;
+    }
+    return sum / s;
+}
+
 static struct ceiling_params gpu_params(const struct making *k, int n_cpu_moe)
 {
-    const struct machine_gpu *g = &k->m->gpus[0];
     return (struct ceiling_params){.facts = k->f,
                                    .kv = k->kv,
-                                   .read_per_s = g->bytes_per_s,
-                                   .int8_per_s = g->int8_per_s,
+                                   .read_per_s = rate_in_turns(k, offsetof(struct machine_gpu, bytes_per_s)),
+                                   .int8_per_s = rate_in_turns(k, offsetof(struct machine_gpu, int8_per_s)),
                                    .n_cpu_moe = n_cpu_moe,
                                    .cpu_read_per_s = machine_memory_speed(k->m, k->s->n_threads),
                                    .n_rank = 1};
@@ -146,8 +205,8 @@ static void map_gpu(struct making *k, int n)
     plan_add_row(k, "weights", "vram", f->weight_bytes);
     plan_add_row(k, "experts", "vram", plan_expert_bytes(f, 0, f->n_moe - n));
     plan_add_row(k, "texts", "vram", (uint64_t)s->n_texts * plan_text_bytes(f, k->kv, s->n_ctx));
-    plan_add_row(k, "activations", "vram", f->work_bytes + f->scratch_bytes);
-    plan_add_row(k, "driver", "vram", PLAN_VRAM_MARGIN_BYTES);
+    plan_add_row(k, "activations", "vram", work_bytes(k));
+    plan_add_row(k, "driver", "vram", driver_bytes(k));
     add_checkpoints(k);
     plan_add_row(k, "program", "ram", f->process_bytes);
     add_beside(k, &b);
@@ -226,8 +285,8 @@ static void map_both(struct making *k, uint64_t vram, const struct beside *b)
     plan_add_row(k, "weights", "vram", f->weight_bytes);
     plan_add_row(k, s->split == PLAN_SPLIT_CACHE ? "expert copies" : "experts", "vram", vram);
     plan_add_row(k, "texts", "vram", (uint64_t)s->n_texts * plan_text_bytes(f, k->kv, s->n_ctx));
-    plan_add_row(k, "activations", "vram", f->work_bytes + f->scratch_bytes);
-    plan_add_row(k, "driver", "vram", PLAN_VRAM_MARGIN_BYTES);
+    plan_add_row(k, "activations", "vram", work_bytes(k));
+    plan_add_row(k, "driver", "vram", driver_bytes(k));
     add_checkpoints(k);
     plan_add_row(k, "program", "ram", f->process_bytes);
     add_beside(k, b);
@@ -248,7 +307,7 @@ static bool refuse_both(struct making *k, uint64_t vram)
     snprintf(p->refusal, sizeof p->refusal, "%.2f GiB of %s are needed, and there are %.2f GiB",
              (double)(lacks_vram ? need : p->least_bytes) / GIB, lacks_vram ? "VRAM" : "memory",
              (double)(lacks_vram ? p->vram_limit : p->ram_limit) / GIB);
-    for (int n = 0; n <= k->f->n_moe; n++)
+    for (int n = 0; n <= k->f->n_moe && !has_stages(k); n++)
         if (fits(k, plan_vram_with(k, n, k->s->n_ctx), ram_without(k) + divide_last(k, n).least_bytes)) {
             plan_say(&p->nearest, "--n-cpu-moe %d, without --split", n);
             return true;
@@ -309,6 +368,43 @@ static void plan_both(struct making *k)
     write_split(k);
 }
 
+/* ---- layers on several GPUs -------------------------------------------------------------------------------------- */
+
+static void write_stages(struct making *k)
+{
+    char *out = k->p->flags;
+    size_t size = sizeof k->p->flags, n = (size_t)snprintf(out, size, "--devices vulkan:0");
+    for (int i = 1; i < n_gpu(k); i++)
+        n += (size_t)snprintf(out + n, size - n, ",vulkan:%d", i);
+    snprintf(out + n, size - n, " --split stages --ctx %" PRId64 " --kv %s", k->s->n_ctx, k->kv->name);
+}
+
+/* Experts that no GPU has room for are read from the drive. */
+static void plan_stages(struct making *k)
+{
+    struct plan *p = k->p;
+    uint64_t all = plan_expert_bytes(k->f, 0, k->f->n_moe), vram = vram_experts(k);
+    struct beside b = {.n_bytes = all - vram};
+    if (b.n_bytes) {
+        int64_t n_slot = (int64_t)((double)p->n_expert * ((double)vram / (double)all));
+        b.miss = ceiling_decode_miss(k->f, n_slot, p->n_expert);
+        b.prompt_miss = ceiling_prompt_miss(n_slot, p->n_expert);
+    }
+    map_both(k, vram, &b);
+    p->regime = b.miss > 0 ? REGIME_TIERED : REGIME_VRAM;
+    p->at = b.miss;
+    struct ceiling_params c = gpu_params(k, 0);
+    add_drives(k, &b, &c);
+    plan_assume(k);
+    if (!refuse_both(k, vram))
+        plan_find_speeds(k, &c);
+    plan_say(&p->assumptions,
+             "%d GPUs have layers as they have memory, and compute one after the other; each leaves less than a layer, "
+             "and its driver takes 1 GiB",
+             n_gpu(k));
+    write_stages(k);
+}
+
 void plan_make_gpu(struct making *k)
 {
     struct plan *p = k->p;
@@ -317,6 +413,8 @@ void plan_make_gpu(struct making *k)
     p->n_slot = p->n_expert = plan_n_experts(k->f);
     if (k->s->split == PLAN_SPLIT_LAST)
         plan_layers(k);
+    else if (has_stages(k))
+        plan_stages(k);
     else
         plan_both(k);
     plan_refuse_speed(k);

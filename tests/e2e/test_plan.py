@@ -156,7 +156,15 @@ def test_wrong_machines_and_options_are_named():
     fails(3, "plan", "-m", DEMO, "--machine", tmp("none.json"), says=["none.json"])
     fails(2, "plan", "-m", DEMO, "--n-cpu-moe", 1, says=["GPU"])
     fails(2, "plan", "-m", DEMO, "--devices", "vulkan:0", "--machine", MACHINES + "laptop.json", says=["GPU"])
-    for devices in "cpu:2,cpu:2", "cpu:0", "cpu:-1", "cpu:99999999999", "vulkan:0,cpu:0":
+    two = ["--machine", MACHINES + "fomoe-desktop.json", "--devices", "vulkan:0,vulkan:1"]
+    p = plan(*two)
+    assert p["regime"] == "vram" and "--devices vulkan:0,vulkan:1 --split stages" in p["flags"], p
+    fails(2, "plan", "-m", DEMO, *two[:3], "vulkan:0,vulkan:1,vulkan:2", says=["a plan for 3 GPUs", "the 2 that are known"])
+    for split in "experts", "stages:2,1", "last:1":
+        fails(2, "plan", "-m", DEMO, *two, "--split", split, says=[f"split {split} on several GPUs", "stages, without shares"])
+    fails(2, "plan", "-m", DEMO, *two, "--found", "60,12,28", says=["a split that divides each layer"])
+    fails(2, "plan", "-m", DEMO, *two[:3], "vulkan:0", "--split", "stages", says=["split stages on one GPU"])
+    for devices in "cpu:2,cpu:2", "cpu:0", "cpu:-1", "cpu:99999999999", "vulkan:0,cpu:0", "vulkan:1,vulkan:0", "vulkan:0,", "vulkan:0,vulkan:1x":
         fails(2, "plan", "-m", DEMO, "--devices", devices, says=["cpu:N"])
     fails(2, "plan", "-m", DEMO, "--texts", 65536, "-c", 1 << 30, says=["tokens together"])
     fails(2, "plan", says=["-m FILE"])

@@ -422,6 +422,57 @@ static void plans_of_other_divisions_are_these_texts(void **state)
     }
 }
 
+static struct plan with_cards(const struct machine *m, const struct plan_facts *f, int n_gpu, uint64_t vram_bytes,
+                              struct plan_inputs *in)
+{
+    struct plan p;
+    *in = (struct plan_inputs){.machine = m, .facts = f, .settings = usual(m)};
+    in->settings.split = PLAN_SPLIT_STAGES;
+    in->settings.n_gpu = n_gpu;
+    in->settings.vram_bytes = vram_bytes;
+    plan_make(&p, in);
+    return p;
+}
+
+/* Cards that divide the layers hold what one can't, and each token takes as long as on one card that holds all. What
+ * they lack is read, and more of them never reads more. */
+static void cards_that_divide_layers_are_planned_together(void **state)
+{
+    const struct plan_facts f = qwen3();
+    const uint64_t gib = UINT64_C(1) << 30;
+    struct machine m = read_machine("fomoe-desktop");
+    struct plan_inputs in;
+    struct err e;
+    char *text;
+    struct plan p = with_cards(&m, &f, 2, 0, &in);
+    assert_int_equal(plan_text(&p, &in, &text, &e), ERR_OK);
+    check_text("stages", text);
+    mem_free(text);
+    assert_true(!p.is_refused && p.miss == 0 && p.regime == REGIME_VRAM);
+    assert_non_null(strstr(p.flags, "--devices vulkan:0,vulkan:1 --split stages"));
+    assert_true(sum_rows(&p, "vram") == p.vram_bytes && p.vram_bytes <= p.vram_limit && sum_rows(&p, "drive") == 0);
+    m.gpus[0].memory_bytes = 64 * gib;
+    const struct plan one = with_cards(&m, &f, 1, 0, &in);
+    assert_within(p.decode.ceiling, one.decode.ceiling, 1e-9);
+    m.gpus[1].bytes_per_s /= 2; /* the second card has a fifth of the memory, and takes twice as long for it */
+    assert_within(with_cards(&m, &f, 2, 0, &in).decode.ceiling, one.decode.ceiling / 1.2, 1e-6);
+    m.gpus[1].bytes_per_s = 0;
+    assert_true(with_cards(&m, &f, 2, 0, &in).decode.ceiling == 0);
+    m.gpus[1] = m.gpus[0];
+    m.gpus[2] = m.gpus[0];
+    m.n_gpu = 3;
+    struct plan before = with_cards(&m, &f, 1, 7 * gib, &in);
+    assert_true(before.miss > 0.5 && before.regime == REGIME_TIERED && before.at == before.miss);
+    for (int n = 2; n <= 3; n++) {
+        p = with_cards(&m, &f, n, 7 * gib, &in);
+        assert_true(p.miss < before.miss && p.decode.ceiling > before.decode.ceiling);
+        assert_true(sum_rows(&p, "vram") == p.vram_bytes && p.vram_bytes <= p.vram_limit);
+        before = p;
+    }
+    p = with_cards(&m, &f, 2, 3 * gib / 2, &in);
+    assert_true(p.is_refused && strstr(p.refusal, "of VRAM are needed"));
+}
+
 /* More of the choices on the GPU is never slower, and cache-aware routing never reads more. */
 static void shares_and_thresholds_have_their_direction(void **state)
 {
@@ -1119,6 +1170,7 @@ int main(void)
         cmocka_unit_test(measured_shares_of_choices_go_before_what_a_plan_finds),
         cmocka_unit_test(plans_for_shipped_machines_are_these_texts),
         cmocka_unit_test(plans_of_other_divisions_are_these_texts),
+        cmocka_unit_test(cards_that_divide_layers_are_planned_together),
         cmocka_unit_test(shares_and_thresholds_have_their_direction),
         cmocka_unit_test(experts_lie_in_three_tiers),
         cmocka_unit_test(a_share_that_is_read_is_of_what_the_processor_has),
