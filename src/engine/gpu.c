@@ -10,6 +10,7 @@
 #include "engine/engine_internal.h"
 #include "engine/gpu_choice.h"
 #include "kernels/kernels.h"
+#include "planner/plan.h"
 #include "vulkan/vulkan.h"
 
 /* ---- how fast a device multiplies ------------------------------------------------------------------------------ */
@@ -153,18 +154,6 @@ static void judge_speed(struct choosing *x)
     take_none(x, why);
 }
 
-/* The largest layer with its experts, or more: all else is taken to be divided evenly. */
-static uint64_t layer_bytes(const moebius_engine *g, const struct gpu_need *need)
-{
-    const struct plan_facts *f = &g->facts;
-    uint64_t most = 0;
-    for (int i = 0; i < f->n_moe; i++) {
-        uint64_t n_bytes = (uint64_t)f->layers[i].n_expert * f->layers[i].slot_bytes;
-        most = n_bytes > most ? n_bytes : most;
-    }
-    return most + need->layers / (uint64_t)(f->n_moe ? f->n_moe : 1);
-}
-
 /* Whether several cards have room for what one has not, and each of them is faster than the processor. What says how
  * experts are to be divided is about one GPU. */
 static bool gather(struct choosing *x)
@@ -174,8 +163,8 @@ static bool gather(struct choosing *x)
     struct err e;
     if (o->split || o->replica_bytes || o->replica_share > 0)
         return false;
-    x->n_card =
-        gpu_gather(x->all, x->n, &x->need, layer_bytes(x->g, &x->need), x->g->vram_bytes, x->cards, ENGINE_MAX_DEVICE);
+    x->n_card = gpu_gather(x->all, x->n, &x->need, plan_layer_bytes(&x->g->facts), x->g->vram_bytes, x->cards,
+                           ENGINE_MAX_DEVICE);
     bool is_faster = x->n_card > 1;
     for (int i = 0; i < x->n_card && is_faster; i++) {
         x->choice = gpu_place(x->all, x->cards[i], &x->need, x->g->vram_bytes, free_memory_bytes(""));

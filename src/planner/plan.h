@@ -116,6 +116,9 @@ uint64_t plan_spare_bytes(uint64_t session_bytes, uint64_t scratch_bytes);
  * named. */
 uint64_t plan_memory_limit(uint64_t own_bytes, uint64_t free_bytes);
 
+/* The largest layer with its experts, as if all layers had as much of the other weights. */
+uint64_t plan_layer_bytes(const struct plan_facts *f);
+
 void plan_make(struct plan *out, const struct plan_inputs *in);
 
 /* A plan for people and for programs. NUL-terminated, owned by the caller (mem_free). */

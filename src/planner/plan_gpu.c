@@ -25,8 +25,7 @@ static uint64_t gpu_limit(const struct making *k, int i)
     return k->s->vram_bytes ? k->s->vram_bytes : g->free_bytes ? g->free_bytes : g->memory_bytes;
 }
 
-/* The largest layer with its experts, as if all layers had as much of the other weights. */
-static uint64_t layer_bytes(const struct plan_facts *f)
+uint64_t plan_layer_bytes(const struct plan_facts *f)
 {
     uint64_t most = 0;
     for (int i = 0; i < f->n_moe; i++)
@@ -37,7 +36,7 @@ static uint64_t layer_bytes(const struct plan_facts *f)
 /* Of GPUs that have layers each but one leaves less than a layer, which is not divided. */
 uint64_t plan_vram_limit(const struct making *k)
 {
-    uint64_t sum = 0, idle = (uint64_t)(n_gpu(k) - 1) * layer_bytes(k->f);
+    uint64_t sum = 0, idle = (uint64_t)(n_gpu(k) - 1) * plan_layer_bytes(k->f);
     for (int i = 0; i < n_gpu(k); i++) {
         if (!gpu_limit(k, i))
             return 0;
