@@ -1006,6 +1006,8 @@ MOEBIUS_API void moebius_plan_rates(const moebius_plan *plan, bool prefill, doub
  * experts that the processor computes beside a GPU, reads of experts. 0: it takes no time, or is not known. */
 enum { MOEBIUS_PLAN_PARTS = 4 };
 MOEBIUS_API void moebius_plan_part_rates(const moebius_plan *plan, bool prefill, double rates[MOEBIUS_PLAN_PARTS]);
+/* What bounds it: "ram", "stream", "vram", "offload", "tiered" or "ranks" (docs/planner.md). */
+MOEBIUS_API const char *moebius_plan_regime(const moebius_plan *plan);
 MOEBIUS_API uint64_t moebius_plan_ram_bytes(const moebius_plan *plan); /* memory that the process will take */
 MOEBIUS_API int64_t moebius_plan_n_ctx(const moebius_plan *plan);      /* tokens of a text, given or chosen */
 MOEBIUS_API const char *

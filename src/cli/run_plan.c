@@ -106,7 +106,7 @@ void run_plan_fill(struct receipt *r, const struct model_options *o, const moebi
 {
     moebius_plan *p;
     bool is_stream = r->regime == REGIME_STREAM;
-    if (!is_stream && r->regime != REGIME_RAM)
+    if (r->regime == REGIME_TIERED || r->regime == REGIME_RANKS)
         return;
     const moebius_plan_options options = {.n_ctx = r->n_ctx > LEAST_CTX ? r->n_ctx : LEAST_CTX,
                                           .n_depth = r->n_ctx,
@@ -124,8 +124,11 @@ void run_plan_fill(struct receipt *r, const struct model_options *o, const moebi
                                           .receipts = ""};
     if (moebius_engine_plan(&p, engine, &options, NULL) != MOEBIUS_OK)
         return; /* nothing is known of it */
-    take(r, p, SPEED_DECODE);
-    take(r, p, SPEED_PREFILL);
-    r->planned_bytes = moebius_plan_ram_bytes(p);
+    bool is_gpu = r->regime == REGIME_VRAM || r->regime == REGIME_OFFLOAD;
+    if (!is_gpu || !strcmp(moebius_plan_regime(p), regime_name(r->regime))) { /* else it works in the host's memory */
+        take(r, p, SPEED_DECODE);
+        take(r, p, SPEED_PREFILL);
+        r->planned_bytes = moebius_plan_ram_bytes(p);
+    }
     moebius_plan_close(&p);
 }

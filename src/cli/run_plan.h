@@ -25,8 +25,8 @@ int64_t run_plan_begin(const struct model_options *o, const moebius_engine *engi
 void run_plan_advise(const struct model_options *o, const moebius_engine *engine, int64_t n_ctx, struct err *e);
 
 /* Fills ceilings and bands, for what the receipt says of its regime and texts. A ceiling is the plan's, as a forecast
- * is a share of that, and what was measured beside the run where the machine was not probed, on GPUs and on several
- * machines; there is no band then. */
+ * is a share of that, and what was measured beside the run where the machine was not probed, on several machines, and
+ * where GPUs work in the machine's memory or experts have three tiers; there is no band then. */
 void run_plan_fill(struct receipt *r, const struct model_options *o, const moebius_engine *engine);
 
 #endif

@@ -544,6 +544,11 @@ void moebius_plan_part_rates(const moebius_plan *plan, bool prefill, double rate
     memcpy(rates, s->part, sizeof s->part);
 }
 
+const char *moebius_plan_regime(const moebius_plan *plan)
+{
+    return regime_name(plan->plan.regime);
+}
+
 uint64_t moebius_plan_ram_bytes(const moebius_plan *plan)
 {
     return plan->plan.ram_bytes;

@@ -162,8 +162,28 @@ def test_receipts_say_which_tiers_a_run_had():
     both = ["--devices", "vulkan:0,cpu:1", "--split", "last:4"]
     for args in ["--devices", "vulkan:0"], both, [*both, "--expert-ram", "50%"]:
         run("generate", "-m", DEMO, "-p", "Once", "-n", 150, "--ignore-eos", "--seed", 1, "--cold", *args, env=env)
-    with open(tmp("tiers/moebius/receipts.jsonl"), encoding="utf-8") as f:
-        assert [json.loads(line)["regime"] for line in f] == ["vram", "offload", "tiered"]
+    path = tmp("tiers/moebius/receipts.jsonl")
+    with open(path, encoding="utf-8") as f:
+        kept = [json.loads(line) for line in f]
+    assert [r["regime"] for r in kept] == ["vram", "offload", "tiered"] and not any("decode_ceiling" in r for r in kept), kept
+
+    # Where the card was probed, receipts know what was possible, and plans forecast from them.
+    machine = {"name": kept[0]["machine"], "threads": 2, "memory": [{"threads": 2, "bytes_per_s": 1e10}],
+               "gpus": [{"name": "a card", "memory_bytes": 1 << 34, "bytes_per_s": 1e11}]}
+    with open(tmp("tiers/moebius/machine.json"), "w", encoding="utf-8") as f:
+        json.dump(machine, f)
+    os.remove(path)
+    for args in ["--devices", "vulkan:0"], both:
+        run("generate", "-m", DEMO, "-p", "Once", "-n", 150, "--ignore-eos", "--seed", 1, "--cold", *args, env=env)
+    with open(path, encoding="utf-8") as f:
+        vram, offload = [json.loads(line) for line in f]
+    assert vram["decode"] < vram["decode_ceiling"] and vram["decode_products"] > 0 and "decode_beside" not in vram, vram
+    assert offload["decode"] < offload["decode_ceiling"] < vram["decode_ceiling"] and offload["decode_beside"] > 0, offload
+    with open(path, "w", encoding="utf-8") as f:
+        print(json.dumps(vram), file=f)
+    plan = ["plan", "-m", DEMO, "--ctx", 256, "--cold", "--json", "--devices", "vulkan:0", "--depth", vram["ctx"]]
+    forecast = json.loads(out(*plan, env=env))["forecast"]["decode"]
+    assert abs(forecast["mid"] / vram["decode"] - 1) < 0.05, (forecast, vram)
 
 
 def test_memory_of_a_card_is_bounded():
