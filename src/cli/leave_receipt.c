@@ -169,9 +169,11 @@ void cli_leave_receipt(const struct model_options *o, const moebius_engine *engi
     struct err e;
     const char *no = getenv("MOEBIUS_NO_RECEIPT");
     if (o->no_receipt || (no && *no) || o->reference || o->check_ops || !rank_run_is_first() ||
-        cli_has_stages(engine) || (r.measured[SPEED_DECODE] <= 0 && r.measured[SPEED_PREFILL] <= 0))
+        (r.measured[SPEED_DECODE] <= 0 && r.measured[SPEED_PREFILL] <= 0))
         return;
     describe(&r, o, engine, f);
+    if (cli_has_stages(engine) && (r.regime == REGIME_RAM || r.regime == REGIME_STREAM))
+        return; /* processors that take turns are no measure of those that compute together */
     if (leave(&r, &e) != ERR_OK)
         say(LOG_WARN, "no receipt of this run: %s", e.text);
 }

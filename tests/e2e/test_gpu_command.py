@@ -173,10 +173,13 @@ def test_receipts_say_which_tiers_a_run_had():
     with open(tmp("tiers/moebius/machine.json"), "w", encoding="utf-8") as f:
         json.dump(machine, f)
     os.remove(path)
-    for args in ["--devices", "vulkan:0"], both:
+    for args in ["--devices", "vulkan:0"], both, ["--devices", "vulkan:0,vulkan:0", "--split", "stages"], \
+            ["--devices", "cpu:1,cpu:1", "--split", "stages"]:
         run("generate", "-m", DEMO, "-p", "Once", "-n", 150, "--ignore-eos", "--seed", 1, "--cold", *args, env=env)
     with open(path, encoding="utf-8") as f:
-        vram, offload = [json.loads(line) for line in f]
+        vram, offload, stages = [json.loads(line) for line in f]
+    assert stages["regime"] == "vram" and stages["decode"] < stages["decode_ceiling"], stages
+    assert abs(stages["decode_ceiling"] / vram["decode_ceiling"] - 1) < 1e-6 and "--split stages" in stages["settings"], stages
     assert vram["decode"] < vram["decode_ceiling"] and vram["decode_products"] > 0 and "decode_beside" not in vram, vram
     assert offload["decode"] < offload["decode_ceiling"] < vram["decode_ceiling"] and offload["decode_beside"] > 0, offload
     with open(path, "w", encoding="utf-8") as f:
