@@ -54,6 +54,8 @@ static bool finish(struct fetch *f, struct read_request *q)
     case READ_DONE:
         if (q->is_wanted)
             f->ready[f->n_ready++] = q->expert;
+        else if (f->is_open && f->next < f->n_missing) /* reads of a fetch that ended early must not keep all slots */
+            slots_release(f->slots, q->layer, q->expert);
         else
             prefetch_take(f->prefetch, q->layer, q->expert);
     }

@@ -72,7 +72,7 @@ void prefetch_feed(struct prefetch *p)
 
 void prefetch_take(struct prefetch *p, int layer, int32_t expert)
 {
-    if (layer == p->layer)
+    if (layer == p->layer && p->n_held < p->n_most)
         p->held[p->n_held++] = expert;
     else
         slots_release(p->slots, layer, expert);

@@ -31,7 +31,8 @@ void prefetch_end(struct prefetch *p);
 /* Requests of the prediction what there is room for. */
 void prefetch_feed(struct prefetch *p);
 
-/* An expert that no fetch waits for has arrived, held. */
+/* An expert that no fetch waits for has arrived, held. It stays so for the prediction's layer, which may have asked for
+ * it or a fetch that ended early. */
 void prefetch_take(struct prefetch *p, int layer, int32_t expert);
 
 /* A fetch asks for an expert, which is in a slot or being read (has_slot) or not. */

@@ -454,6 +454,27 @@ static void a_guess_gets_better_until_all_that_is_needed_is_there(void **state)
     assert_int_equal(experts_counters(f->experts).n_prefetch_used, 1);
 }
 
+/* Its reads arrive as guesses, which are held: in all slots while what the next fetch lacks has none. */
+static void a_fetch_that_ended_early_leaves_slots_to_the_next(void **state)
+{
+    struct fixture *f = *state;
+    int32_t cancelled[3] = {3, 4, 5}, ids[3] = {0, 1, 2}, table[N_EXPERT];
+    int64_t n, n_given = 0;
+    use(f, 0, 0, -1);
+    store_fake_set_drive(f->store, (struct store_fake_drive){.latency_ns = 5 * 1000 * 1000});
+    experts_fetch_begin(f->experts, 1, cancelled, 3, 1, false); /* three slots */
+    experts_fetch_begin(f->experts, 0, ids, 3, 1, false);
+    experts_prefetch(f->experts, 1, cancelled, 3, false);
+    do {
+        assert_int_equal(experts_fetch_next(f->experts, table, &n, &f->e), ERR_OK);
+        n_given += n;
+    } while (n > 0);
+    experts_fetch_end(f->experts);
+    assert_int_equal(n_given, 3);
+    use(f, 1, 3, -1);
+    assert_int_equal(use(f, 0, 1, 2), 0);
+}
+
 static void failed_read_names_layer_and_expert_and_holds_nothing(void **state)
 {
     struct fixture *f = *state;
@@ -1325,6 +1346,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_wrong_guess_is_not_read_to_the_end, open_shallow, close_fixture),
         cmocka_unit_test_setup_teardown(a_guess_gets_better_until_all_that_is_needed_is_there, open_shallow,
                                         close_fixture),
+        cmocka_unit_test_setup_teardown(a_fetch_that_ended_early_leaves_slots_to_the_next, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(failed_read_names_layer_and_expert_and_holds_nothing, open_three,
                                         close_fixture),
         cmocka_unit_test_setup_teardown(a_wrong_guess_may_fail_in_silence, open_three, close_fixture),
