@@ -156,7 +156,7 @@ class Bench:
     def plan(self, model, how):
         n_decode = how.get("decode", 48)
         depth = how.get("depth", 0) + how["prompt"] + n_decode // 2
-        flags = self.flags(model, {k: v for k, v in how.items() if k != "store"})
+        flags = self.flags(model, how)
         machine = ["--machine", self.machine(model, True)] if how.get("slow") else []
         return json.loads(self.run("plan", *flags, "--ctx", max(256, how.get("depth", 0) + how["prompt"] + n_decode),
                                    "--depth", depth, *machine,

@@ -953,7 +953,7 @@ typedef struct moebius_plan_options {
     int64_t n_batch;    /* prompt tokens that are computed together; 0: 512 */
     int kv;             /* a moebius_kv_type */
     int64_t ram_bytes;  /* that the process may take; 0: what is free */
-    int64_t vram_bytes; /* of the GPU; 0: what is free */
+    int64_t vram_bytes; /* of each GPU; 0: what is free */
     bool gpu;           /* the machine's first GPU runs the layers */
     int64_t n_cpu_moe;  /* with it: layers whose experts stay in memory; 0: the least that fits; less than 0: none */
     double floor;       /* tokens a second that decode must be able to reach; 0: none */

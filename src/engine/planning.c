@@ -135,7 +135,7 @@ static err_code check_options(const moebius_plan_options *o, struct err *e)
         o->n_texts > 1 << 20 || o->n_prompt < 0 || o->n_prompt > INT32_MAX || o->prompt_from < 0 ||
         o->prompt_from > INT32_MAX || o->n_batch < 0 || o->n_ctx_most < 0 || o->state_bytes < 0 ||
         !(o->car >= 0 && o->car <= 1) || o->n_batch > 1 << 20 || o->ram_bytes < 0 || o->vram_bytes < 0 ||
-        !(o->floor >= 0) || !(o->memory_per_s >= 0) || !(o->units_per_s >= 0))
+        !(o->floor >= 0) || !(o->memory_per_s >= 0) || !(o->units_per_s >= 0) || !(o->drive_per_s >= 0))
         return err_set(e, ERR_USAGE,
                        "threads, context, depth, texts, prompt, batch, memory or floor: expected 0 or more, and a "
                        "threshold of 0 to 1");
@@ -271,6 +271,8 @@ static err_code take_split(const moebius_plan *p, const moebius_plan_options *o,
     struct split split;
     double shares[DIVISION_MAX_PLACE] = {0};
     int n_share, n_moe = p->facts.n_moe;
+    if (!o->split && o->n_gpu > 1)
+        return err_set(e, ERR_USAGE, "several GPUs and no split: plans know stages on them");
     if (!o->split)
         return ERR_OK;
     TRY(split_parse(o->split, &split, shares, &n_share, e));
