@@ -994,8 +994,8 @@ MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void);
 MOEBIUS_INLINE moebius_status moebius_plan_open(moebius_plan **out, const char *path,
                                                 const moebius_plan_options *options, moebius_error *error);
 /* The same for texts on an engine, whose threads, devices and memory the plan takes as they are: those of the options,
- * and `machine`, count nothing. The model's file is not read again. MOEBIUS_UNSUPPORTED where several processes share
- * the experts. */
+ * and `machine`, count nothing. The model's file is not read again. MOEBIUS_UNSUPPORTED where several processes have
+ * GPUs, and where devices in the machine's memory divide the layers. */
 MOEBIUS_INLINE moebius_status moebius_engine_plan(moebius_plan **out, const moebius_engine *engine,
                                                   const moebius_plan_options *options, moebius_error *error);
 MOEBIUS_API void moebius_plan_close(moebius_plan **plan);

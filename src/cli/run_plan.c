@@ -1,5 +1,6 @@
 #include "cli/run_plan.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -102,12 +103,27 @@ static void take(struct receipt *r, const moebius_plan *p, enum speed_of of)
     r->forecast_high[of] = high;
 }
 
+/* Of all choices, those that GPUs computed; of a single place all that were not read. */
+static double gpu_share(const moebius_engine *engine)
+{
+    uint64_t on_gpu = 0, all = 0;
+    moebius_place place;
+    moebius_place_stats did;
+    for (int i = 0; i < moebius_n_place(engine); i++)
+        if (moebius_place_at(engine, i, &place, NULL) == MOEBIUS_OK &&
+            moebius_place_did(engine, i, -1, &did, NULL) == MOEBIUS_OK) {
+            all += did.n_row;
+            on_gpu += strstr(place.name, "vulkan:") ? did.n_row : 0;
+        }
+    return all ? (double)on_gpu / (double)all : 1;
+}
+
 void run_plan_fill(struct receipt *r, const struct model_options *o, const moebius_engine *engine)
 {
     moebius_plan *p;
-    bool is_stream = r->regime == REGIME_STREAM;
-    if (r->regime == REGIME_TIERED || r->regime == REGIME_RANKS)
-        return;
+    bool is_offload = r->regime == REGIME_OFFLOAD; /* whose place in the regime is something else */
+    bool is_reading = r->regime == REGIME_STREAM || r->regime == REGIME_TIERED || (r->at > 0 && !is_offload);
+    double on_gpu = r->regime == REGIME_TIERED ? fmin(gpu_share(engine), 1 - r->at) : 0;
     const moebius_plan_options options = {.n_ctx = r->n_ctx > LEAST_CTX ? r->n_ctx : LEAST_CTX,
                                           .n_depth = r->n_ctx,
                                           .n_texts = r->n_texts,
@@ -115,17 +131,18 @@ void run_plan_fill(struct receipt *r, const struct model_options *o, const moebi
                                           .prompt_from = r->prompt_from,
                                           .n_batch = o->n_batch,
                                           .kv = cli_kv_type(o->kv),
-                                          .usage = is_stream ? usage_of(o) : NULL,
-                                          .found_ram = is_stream ? 1 - r->at : 0,
-                                          .found_drive = is_stream ? r->at : 0,
+                                          .usage = is_reading ? usage_of(o) : NULL,
+                                          .found_vram = is_reading ? on_gpu : 0,
+                                          .found_ram = is_reading ? 1 - r->at - on_gpu : 0,
+                                          .found_drive = is_reading ? r->at : 0,
                                           .memory_per_s = r->rates[MACHINE_MEMORY],
                                           .units_per_s = r->rates[MACHINE_UNITS],
                                           .drive_per_s = r->rates[MACHINE_DRIVE],
                                           .receipts = ""};
     if (moebius_engine_plan(&p, engine, &options, NULL) != MOEBIUS_OK)
         return; /* nothing is known of it */
-    bool is_gpu = r->regime == REGIME_VRAM || r->regime == REGIME_OFFLOAD;
-    if (!is_gpu || !strcmp(moebius_plan_regime(p), regime_name(r->regime))) { /* else it works in the host's memory */
+    bool is_cpu = r->regime == REGIME_RAM || r->regime == REGIME_STREAM;
+    if (is_cpu || !strcmp(moebius_plan_regime(p), regime_name(r->regime))) { /* else it works in the host's memory */
         take(r, p, SPEED_DECODE);
         take(r, p, SPEED_PREFILL);
         r->planned_bytes = moebius_plan_ram_bytes(p);

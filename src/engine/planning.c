@@ -2,6 +2,7 @@
 #include "engine/planning.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 #include "engine/engine_internal.h"
 #include "engine/receipts_file.h"
 #include "engine/sized.h"
+#include "ranks/ranks.h"
 #include "vulkan/vulkan.h"
 
 /* ---- this machine ---------------------------------------------------------------------------------------------- */
@@ -417,7 +419,7 @@ static void look_at_gpus(moebius_plan *p, const moebius_engine *g, struct plan_s
     s->uses_gpu = true;
     s->vram_bytes = 0;
     s->n_gpu = p->machine.n_gpu;
-    if (has_stages)
+    if (has_stages || (!g->places.n_place && engine_is_streaming(g))) /* what GPUs have no room for is read */
         s->split = PLAN_SPLIT_STAGES;
     else
         look_at_division(p, g, s);
@@ -444,17 +446,37 @@ static int n_computing_threads(const moebius_engine *g)
 /* Memory as the engine has it, whatever is free beside it. */
 static void take_memory(moebius_plan *p, const moebius_engine *g, struct plan_settings *s)
 {
-    double all = 0;
-    for (int i = 0; i < p->facts.n_moe; i++)
-        all += (double)p->facts.layers[i].n_expert * (double)p->facts.layers[i].slot_bytes;
     s->own_bytes = 0;
     s->ram_bytes = g->bound_bytes;
     if (!g->bound_bytes)
         p->machine.ram_bytes = p->machine.free_bytes = 0;
-    s->expert_bytes = g->options.expert_ram_bytes ? (uint64_t)g->options.expert_ram_bytes
-                                                  : (uint64_t)(g->options.expert_ram_share * all);
+    s->expert_bytes = (uint64_t)g->options.expert_ram_bytes;
+    s->expert_share = g->options.expert_ram_share;
     s->state_bytes = (uint64_t)g->options.state_bytes;
     s->n_threads = n_computing_threads(g);
+}
+
+/* What ranks have of the experts, and the slowest way between them, as a layer waits for all. Replicas are computed
+ * by their holders in turn. */
+static void look_at_ranks(moebius_plan *p, const moebius_engine *g, struct plan_settings *s)
+{
+    const struct ranks *r = engine_ranks(g);
+    double did[DIVISION_MAX_PLACE] = {0}, n_all = 0, n_here = 0;
+    p->machine.n_rank = r ? ranks_n(r) : 0;
+    p->machine.rank_round_trip_s = 0;
+    for (int i = 1; i < p->machine.n_rank; i++)
+        p->machine.rank_round_trip_s =
+            fmax(p->machine.rank_round_trip_s, (double)ranks_link(r, i).round_trip_ns * 1e-9);
+    for (int i = 0; r && i < p->facts.n_moe; i++)
+        for (int32_t k = 0; k < p->facts.layers[i].n_expert; k++, n_all++) {
+            uint64_t holders = division_holders(&g->model->division, i, k);
+            n_here += (double)(holders & 1);
+            for (int rank = 0; rank < p->machine.n_rank; rank++)
+                did[rank] += (double)(holders >> rank & 1) / __builtin_popcountll(holders);
+        }
+    for (int rank = 0; rank < p->machine.n_rank && n_all > 0; rank++)
+        s->rank_most = fmax(s->rank_most, did[rank] / n_all);
+    s->rank_part = n_all > 0 ? n_here / n_all : 0;
 }
 
 static err_code plan_engine(moebius_plan *p, const void *engine, const moebius_plan_options *o, struct err *e)
@@ -462,14 +484,15 @@ static err_code plan_engine(moebius_plan *p, const void *engine, const moebius_p
     const moebius_engine *g = engine;
     struct planning_facts_params params = facts_params(o);
     params.process_bytes = g->facts.process_bytes;
-    if (engine_ranks(g))
-        return err_set(e, ERR_UNSUPPORTED, "a plan of one process of several");
+    if (engine_ranks(g) && engine_has_own_memory(g, 0))
+        return err_set(e, ERR_UNSUPPORTED, "a plan of several processes with GPUs");
     if (!is_planned(g))
         return err_set(e, ERR_UNSUPPORTED, "a plan of layers on several devices in the machine's memory");
     TRY(planning_machine_read(&p->machine, NULL, e));
     TRY(planning_facts_describe(&p->facts, g->gguf, gguf_file_path(g->gguf, 0), &params, e));
     struct plan_settings s = settings_of(p, o);
     take_memory(p, g, &s);
+    look_at_ranks(p, g, &s);
     look_at_gpus(p, g, &s);
     s.sort_cutoff = tuning_measured_cutoff(engine_tuning(g), p->facts.fingerprint);
     return make_plan(p, o, &s, e);

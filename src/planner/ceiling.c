@@ -141,7 +141,15 @@ static void add_divided(const struct ceiling_params *p, const struct plan_layer 
     t->part_s[here >= beside ? PART_PRODUCTS : PART_BESIDE] += most(here, beside);
 }
 
-/* A layer's experts for n tokens together. Several ranks have equal parts; a message there and back follows. */
+/* Of an operation that takes s on one machine, when ranks share it; a message there and back follows. */
+static double on_ranks(const struct ceiling_params *p, double s)
+{
+    if (p->n_rank <= 1)
+        return s;
+    return s * (p->rank_most > 0 ? p->rank_most : 1.0 / p->n_rank) + p->rank_round_trip_s;
+}
+
+/* A layer's experts for n tokens together. */
 static void add_layer(const struct ceiling_params *p, int layer, double n, struct ceiling_time *t)
 {
     const struct plan_layer *y = &p->facts->layers[layer];
@@ -152,7 +160,7 @@ static void add_layer(const struct ceiling_params *p, int layer, double n, struc
     }
     double s = part_s(p, &y->expert, ceiling_distinct(y->n_expert, y->n_used, n), n * (double)y->n_used,
                       is_beside ? p->cpu_read_per_s : p->read_per_s);
-    t->part_s[is_beside ? PART_BESIDE : PART_PRODUCTS] += p->n_rank > 1 ? s / p->n_rank + p->rank_round_trip_s : s;
+    t->part_s[is_beside ? PART_BESIDE : PART_PRODUCTS] += on_ranks(p, s);
 }
 
 /* Positions that tokens [from, to) of one text see in all: of each token itself and those before it, within the window.

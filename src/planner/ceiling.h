@@ -51,6 +51,7 @@ struct ceiling_params {
     double drive_per_s;    /* with which they give them */
     double n_pass;         /* how often each byte that they give passes memory before a product reads it */
     int n_rank;            /* that share the experts; 1: none */
+    double rank_most;      /* the part that one of them computes, for which the others wait; 0: equal parts */
     double rank_round_trip_s;
 };
 

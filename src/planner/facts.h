@@ -99,7 +99,8 @@ struct plan_settings {
     int n_threads;
     int kv;                /* index of plan_facts.kv */
     uint64_t ram_bytes;    /* that the process may take; 0: what the machine has free */
-    uint64_t expert_bytes; /* of it, that experts may take; 0: as there is room */
+    uint64_t expert_bytes; /* of it, that experts may take; 0: as expert_share says */
+    double expert_share;   /* of each device's experts, those that may have memory; 0: as there is room */
     uint64_t vram_bytes;   /* of each GPU; 0: what it has free */
     bool uses_gpu;         /* the layers run on the machine's first GPU */
     int n_gpu;             /* of PLAN_SPLIT_STAGES: on the first so many */
@@ -113,6 +114,8 @@ struct plan_settings {
     /* Of choices, those found on the GPU, in memory and on drives, as somebody measured; what lacks of 1 gives way to
      * experts that are at hand. All 0: the plan finds them. */
     double found_vram, found_ram, found_drive;
+    /* Of the experts, those that rank 0 has, and those that the rank with most to compute computes; 0: equal parts. */
+    double rank_part, rank_most;
     int64_t sort_cutoff; /* that moebius tune kept for the model; 0: it was not measured here */
     double floor;        /* tokens a second that decode must be able to reach; 0: none */
 };

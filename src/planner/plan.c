@@ -53,7 +53,9 @@ uint64_t plan_expert_bytes(const struct plan_facts *f, int from, int to)
 /* A rank keeps its part of the experts. */
 static uint64_t expert_part(const struct making *k, uint64_t n_bytes)
 {
-    return k->m->n_rank > 1 ? n_bytes / (uint64_t)k->m->n_rank : n_bytes;
+    if (k->m->n_rank <= 1)
+        return n_bytes;
+    return (uint64_t)((double)n_bytes * (k->s->rank_part > 0 ? k->s->rank_part : 1.0 / k->m->n_rank));
 }
 
 uint64_t plan_memory_limit(uint64_t own_bytes, uint64_t free_bytes)
@@ -149,13 +151,18 @@ static int64_t slots_of(const struct plan *p, uint64_t budget, uint64_t all)
 static void give_slots(struct making *k, uint64_t n_many, uint64_t n_few, uint64_t all)
 {
     struct plan *p = k->p;
-    p->n_expert = plan_n_experts(k->f);
-    if (k->m->n_rank > 1)
-        p->n_expert /= k->m->n_rank;
+    p->n_expert = (int64_t)expert_part(k, (uint64_t)plan_n_experts(k->f));
     p->n_prompt_slot = slots_of(p, n_many, all);
     p->n_slot = slots_of(p, n_few, all);
     plan_add_row(k, "experts", "ram", least_of(n_few, all));
     plan_add_row(k, "experts", "drive", less(all, n_few));
+}
+
+uint64_t plan_allowed_bytes(const struct making *k, uint64_t all)
+{
+    if (k->s->expert_bytes)
+        return least_of(k->s->expert_bytes, all);
+    return k->s->expert_share > 0 ? (uint64_t)(k->s->expert_share * (double)all) : all;
 }
 
 /* Memory for all texts' state. */
@@ -209,7 +216,7 @@ static void map_memory(struct making *k)
     struct plan *p = k->p;
     const struct plan_facts *f = k->f;
     uint64_t all = expert_part(k, plan_expert_bytes(f, 0, f->n_moe)), spare = spare_bytes(k, k->kv, k->s->n_ctx);
-    uint64_t most = k->s->expert_bytes ? least_of(k->s->expert_bytes, all) : all, n_many, n_few;
+    uint64_t most = plan_allowed_bytes(k, all), n_many, n_few;
     uint64_t others = fixed_bytes(k, k->kv, k->s->n_ctx, k->s->n_texts), work = f->work_bytes + f->scratch_bytes;
     p->ram_limit = plan_ram_limit(k);
     p->least_bytes = least_with(k, k->kv, k->s->n_ctx, k->s->n_texts);
@@ -444,6 +451,7 @@ static struct ceiling_params cpu_params(struct making *k)
                                .miss = k->p->miss,
                                .missing_bytes = missing_bytes(k, k->p->n_slot),
                                .n_rank = m->n_rank > 1 ? m->n_rank : 1,
+                               .rank_most = k->s->rank_most,
                                .rank_round_trip_s = m->rank_round_trip_s};
     find_products(m, n, c.product);
     plan_find_drives(k, &c);
@@ -578,7 +586,10 @@ void plan_assume(struct making *k)
                  k->s->n_threads);
     if (k->f->is_header)
         plan_say(l, "the file is as its header says: its tensors are not all there");
-    if (k->m->n_rank > 1)
+    if (k->m->n_rank > 1 && k->s->rank_most > 0)
+        plan_say(l, "of %d machines one computes %.0f%% of the experts, and layers wait for it", k->m->n_rank,
+                 100 * k->s->rank_most);
+    else if (k->m->n_rank > 1)
         plan_say(l, "each of %d machines has as many experts, and a layer's fall evenly on them", k->m->n_rank);
 }
 

@@ -86,12 +86,16 @@ static struct beside divide(const struct making *k, uint64_t n_bytes, double cho
     struct beside b = {.n_bytes = n_bytes, .ram_bytes = n_bytes, .least_bytes = k->f->least_slot_bytes};
     int64_t n_expert = plan_n_experts(k->f);
     b.least_bytes = b.least_bytes < n_bytes ? b.least_bytes : n_bytes;
-    if (!limit || n_bytes <= room)
-        return b;
-    b.ram_bytes = room;
-    int64_t n_slot = (int64_t)((double)n_expert * ((double)room / (double)n_bytes));
-    b.miss = chosen * ceiling_decode_miss(k->f, n_slot, n_expert);
-    b.prompt_miss = chosen * ceiling_prompt_miss(n_slot, n_expert);
+    b.ram_bytes = plan_allowed_bytes(k, n_bytes);
+    if (limit && room < b.ram_bytes)
+        b.ram_bytes = room;
+    if (b.ram_bytes < n_bytes) {
+        int64_t n_slot = (int64_t)((double)n_expert * ((double)b.ram_bytes / (double)n_bytes));
+        b.miss = chosen * ceiling_decode_miss(k->f, n_slot, n_expert);
+        b.prompt_miss = chosen * ceiling_prompt_miss(n_slot, n_expert);
+    }
+    if (plan_is_found(k))
+        b.miss = k->s->found_drive;
     return b;
 }
 
@@ -343,8 +347,6 @@ static void plan_both(struct making *k)
                  : is_cache       ? ceiling_copies_hit(k->f, (int64_t)(share * (double)p->n_expert), p->n_expert)
                                   : share;
     struct beside b = divide(k, ram, is_cache ? 1 : 1 - p->gpu_hit);
-    if (plan_is_found(k))
-        b.miss = k->s->found_drive;
     if (b.miss > 1 - p->gpu_hit) /* what is hottest of all is in slots, too, and what the GPU has is not read */
         b.miss = 1 - p->gpu_hit;
     map_both(k, vram, &b);
@@ -383,12 +385,16 @@ static void plan_stages(struct making *k)
 {
     struct plan *p = k->p;
     uint64_t all = plan_expert_bytes(k->f, 0, k->f->n_moe), vram = vram_experts(k);
+    if (plan_allowed_bytes(k, all) < vram)
+        vram = plan_allowed_bytes(k, all);
     struct beside b = {.n_bytes = all - vram};
     if (b.n_bytes) {
         int64_t n_slot = (int64_t)((double)p->n_expert * ((double)vram / (double)all));
         b.miss = ceiling_decode_miss(k->f, n_slot, p->n_expert);
         b.prompt_miss = ceiling_prompt_miss(n_slot, p->n_expert);
     }
+    if (plan_is_found(k))
+        b.miss = k->s->found_drive;
     map_both(k, vram, &b);
     p->regime = b.miss > 0 ? REGIME_TIERED : REGIME_VRAM;
     p->at = b.miss;

@@ -28,6 +28,8 @@ int64_t plan_n_experts(const struct plan_facts *f);
 uint64_t plan_ram_limit(const struct making *k); /* 0: unknown */
 /* A row of the map, if it has bytes, which count in its tier's sum. */
 void plan_add_row(struct making *k, const char *what, const char *tier, uint64_t n_bytes);
+/* Of a device's experts, `all` bytes, those that may have memory. */
+uint64_t plan_allowed_bytes(const struct making *k, uint64_t all);
 /* Checkpoints of all texts, as far as `room` bytes have it; 0: the model's texts go back without. */
 uint64_t plan_checkpoint_bytes(const struct making *k, uint64_t room);
 

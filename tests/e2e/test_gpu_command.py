@@ -160,24 +160,31 @@ def test_receipts_say_which_tiers_a_run_had():
         return
     env = {"MOEBIUS_VULKAN_KIND": "discrete", "XDG_CACHE_HOME": tmp("tiers"), "MOEBIUS_NO_RECEIPT": ""}
     both = ["--devices", "vulkan:0,cpu:1", "--split", "last:4"]
-    for args in ["--devices", "vulkan:0"], both, [*both, "--expert-ram", "50%"]:
-        run("generate", "-m", DEMO, "-p", "Once", "-n", 150, "--ignore-eos", "--seed", 1, "--cold", *args, env=env)
+    run("generate", "-m", DEMO, "-p", "Once", "-n", 40, "--ignore-eos", "--seed", 1, "--cold", "--devices", "vulkan:0", env=env)
     path = tmp("tiers/moebius/receipts.jsonl")
     with open(path, encoding="utf-8") as f:
-        kept = [json.loads(line) for line in f]
-    assert [r["regime"] for r in kept] == ["vram", "offload", "tiered"] and not any("decode_ceiling" in r for r in kept), kept
+        kept = json.load(f)
+    assert kept["regime"] == "vram" and "decode_ceiling" not in kept, kept
 
     # Where the card was probed, receipts know what was possible, and plans forecast from them.
-    machine = {"name": kept[0]["machine"], "threads": 2, "memory": [{"threads": 2, "bytes_per_s": 1e10}],
-               "gpus": [{"name": "a card", "memory_bytes": 1 << 34, "bytes_per_s": 1e11}]}
+    machine = {"name": kept["machine"], "threads": 2, "memory": [{"threads": 2, "bytes_per_s": 1e10}],
+               "gpus": [{"name": "a card", "memory_bytes": 1 << 34, "bytes_per_s": 1e11}],
+               "drives": [{"name": "a drive", "random_reads": [{"bytes": 1 << 20, "depth": 8, "bytes_per_s": 1e9}]}]}
     with open(tmp("tiers/moebius/machine.json"), "w", encoding="utf-8") as f:
         json.dump(machine, f)
     os.remove(path)
     for args in ["--devices", "vulkan:0"], both, ["--devices", "vulkan:0,vulkan:0", "--split", "stages"], \
             ["--devices", "cpu:1,cpu:1", "--split", "stages"]:
-        run("generate", "-m", DEMO, "-p", "Once", "-n", 150, "--ignore-eos", "--seed", 1, "--cold", *args, env=env)
+        run("generate", "-m", DEMO, "-p", "Once", "-n", 40, "--ignore-eos", "--seed", 1, "--cold", *args, env=env)
+    for args in ["--devices", "vulkan:0"], both, ["--devices", "vulkan:0,cpu:1", "--split", "cache:20%"]:
+        run("generate", "-m", DEMO, "-p", "Once", "-n", 40, "--ignore-eos", "--seed", 1, "--cold", *args, "--expert-ram", "50%", env=env)
     with open(path, encoding="utf-8") as f:
-        vram, offload, stages = [json.loads(line) for line in f]
+        vram, offload, stages, *tiered = [json.loads(line) for line in f]
+    assert (vram["regime"], offload["regime"]) == ("vram", "offload"), (vram, offload)
+    assert [r["regime"] for r in tiered] == ["tiered"] * 3 and ["decode_beside" in r for r in tiered] == [False, True, True], tiered
+    for r in tiered:  # reads of what was not at hand bound them all
+        assert r["decode"] < r["decode_ceiling"] and r["decode_reads"] < r["decode_products"] and 0 < r["at"] < 0.6, r
+    assert (tiered[0]["decode_ceiling"] > tiered[1]["decode_ceiling"]) == (tiered[0]["at"] < tiered[1]["at"]), tiered
     assert stages["regime"] == "vram" and stages["decode"] < stages["decode_ceiling"], stages
     assert abs(stages["decode_ceiling"] / vram["decode_ceiling"] - 1) < 1e-6 and "--split stages" in stages["settings"], stages
     assert vram["decode"] < vram["decode_ceiling"] and vram["decode_products"] > 0 and "decode_beside" not in vram, vram

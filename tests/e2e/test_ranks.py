@@ -122,6 +122,28 @@ def test_batches_and_forks_are_those_of_one_process():
         assert got == expected, (n_rank, n_texts, more)
 
 
+def test_receipts_know_what_ranks_could_do():
+    before, cache = dict(os.environ), tmp("receipts")
+    os.environ.pop("MOEBIUS_NO_RECEIPT", None)
+    os.environ["XDG_CACHE_HOME"] = cache
+    try:
+        run("probe", "-t", 2, "--gpus", "none")
+        os.environ["MOEBIUS_CPU"] = "scalar"  # a receipt wants half a second of decoding
+        args = ["generate", "-m", DEMO, "-p", "Once", "-n", 500, "--ignore-eos", "--seed", 1, "--cold", "-t", 1]
+        _, err = run_ranks(2, *args)
+        assert "plan: 1 thread" in err, err
+        run_ranks(2, *args, "--split", "experts:3,1")
+        run_ranks(2, *args)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    even, uneven, told = [json.loads(line) for line in open(os.path.join(cache, "moebius", "receipts.jsonl"))]
+    assert {r["regime"] for r in (even, uneven, told)} == {"ranks"}, (even, uneven, told)
+    assert even["decode"] < even["decode_ceiling"] < even["decode_products"] and "decode_low" not in even, even
+    assert uneven["decode"] < uneven["decode_ceiling"] < even["decode_ceiling"], (even, uneven)  # one has three quarters
+    assert 0 < told["decode_low"] < told["decode_high"] <= told["decode_ceiling"], told
+
+
 def test_commands_run_under_mpirun():
     text = tmp("text")
     with open(text, "w") as f:
