@@ -16,7 +16,7 @@ typedef struct v16 {
 enum { FLOAT_ROWS = 2, FLOAT_TOKENS = 2 }; /* register tile of the float products */
 enum { ATTN_TILE = 2, ATTN_ROWS = 4 };     /* of attention: queries, positions whose chains run side by side */
 enum { ATTN_VECS = 2 };                    /* and vectors of the queries' results */
-enum { DELTA_DIMS = 2 };                   /* value dimensions that the delta rule takes side by side */
+enum { DELTA_DIMS = 2, DELTA_GROUPS = 1 }; /* value dimensions that the delta rule takes side by side */
 
 /* A function of registers on each of the four. */
 #define V16_MAP1(f, x)    f((x).a), f((x).b), f((x).c), f((x).d)

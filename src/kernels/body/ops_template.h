@@ -155,54 +155,90 @@ void OPS_NAME(conv_silu)(float *y, const float *const *x, const float *w, int64_
     }
 }
 
-/* Takes value dimensions [first, first + n_dim), n_dim a constant, whose chains run side by side. */
-KERNELS_ALWAYS_INLINE void delta_dims(float *s, const struct kernel_delta *a, int64_t first, int n_dim)
+/* Of a token and the next one, and sums over the state for n_dim value dimensions, whose chains run side by side. */
+struct delta {
+    const float *k, *q, *next_k;
+    v16 next_decay;
+    v16 d[DELTA_DIMS];     /* by which the state changes along k */
+    v16 out[DELTA_DIMS];   /* what it has for q then */
+    v16 known[DELTA_DIMS]; /* and, decayed, for next_k */
+};
+
+/* Up to 16 values, at i, of each dimension's dk values of state. */
+KERNELS_ALWAYS_INLINE void delta_values(float *s, int64_t dk, int64_t i, int64_t n, int n_dim, bool has_this,
+                                        bool has_next, struct delta *x)
 {
-    int64_t dk = a->dk;
-    s += first * dk;
-    for (int64_t t = 0; t < a->n; t++) {
-        const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk, *v = a->v + t * a->ld_v + first;
-        float beta = a->beta[t * a->ld_gate];
-        v16 known[DELTA_DIMS], out[DELTA_DIMS], d[DELTA_DIMS], decay = v16_set1(a->decay[t * a->ld_gate]);
-        KERNELS_UNROLL
-        for (int c = 0; c < n_dim; c++)
-            known[c] = out[c] = v16_set1(0.0f);
-        for (int64_t i = 0; i < dk; i += 16) {
-            v16 x = load_upto(k + i, dk - i);
-            KERNELS_UNROLL
-            for (int c = 0; c < n_dim; c++) {
-                if (t == 0) /* prefetches the next dimensions, in the order in which they lie */
-                    __builtin_prefetch(s + n_dim * dk + i * n_dim + 16 * c);
-                v16 part = v16_mul(load_upto(s + c * dk + i, dk - i), decay);
-                store_upto(s + c * dk + i, part, dk - i);
-                known[c] = v16_fma(part, x, known[c]);
-            }
+    v16 k = has_this ? load_upto(x->k + i, n) : v16_set1(0);
+    KERNELS_UNROLL
+    for (int c = 0; c < n_dim; c++) {
+        v16 part = load_upto(s + c * dk + i, n);
+        if (has_this) {
+            part = v16_fma(k, x->d[c], part);
+            x->out[c] = v16_fma(part, load_upto(x->q + i, n), x->out[c]);
+        } else { /* prefetches the next dimensions, in the order in which they lie */
+            __builtin_prefetch(s + n_dim * dk + i * n_dim + 16 * c);
         }
-        KERNELS_UNROLL
-        for (int c = 0; c < n_dim; c++)
-            d[c] = v16_set1((v[c] - v16_sum(known[c])) * beta);
-        for (int64_t i = 0; i < dk; i += 16) {
-            v16 x = load_upto(k + i, dk - i), y = load_upto(q + i, dk - i);
-            KERNELS_UNROLL
-            for (int c = 0; c < n_dim; c++) {
-                v16 part = v16_fma(x, d[c], load_upto(s + c * dk + i, dk - i));
-                store_upto(s + c * dk + i, part, dk - i);
-                out[c] = v16_fma(part, y, out[c]);
-            }
+        if (has_next) {
+            part = v16_mul(part, x->next_decay);
+            x->known[c] = v16_fma(part, load_upto(x->next_k + i, n), x->known[c]);
         }
+        store_upto(s + c * dk + i, part, n);
+    }
+}
+
+/* Token t changes the state and the next one decays it, in one pass. */
+KERNELS_ALWAYS_INLINE void delta_pass(float *s, const struct kernel_delta *a, int64_t t, int n_dim, bool has_this,
+                                      bool has_next, struct delta *out)
+{
+    const int64_t dk = a->dk;
+    int64_t i = 0;
+    struct delta x = *out;
+    x.k = a->k + t * a->ld_qk;
+    x.q = a->q + t * a->ld_qk;
+    x.next_k = x.k + a->ld_qk;
+    x.next_decay = v16_set1(has_next ? a->decay[(t + 1) * a->ld_gate] : 1.0f);
+    KERNELS_UNROLL
+    for (int c = 0; c < n_dim; c++)
+        x.known[c] = x.out[c] = v16_set1(0.0f);
+    for (; i + 16 <= dk; i += 16)
+        delta_values(s, dk, i, 16, n_dim, has_this, has_next, &x);
+    if (i < dk)
+        delta_values(s, dk, i, dk - i, n_dim, has_this, has_next, &x);
+    *out = x;
+}
+
+/* Takes value dimensions from `first` on, n_group times n_dim, both constants: while the sums of one group are added
+ * up, the next one goes on. */
+KERNELS_ALWAYS_INLINE void delta_dims(float *s, const struct kernel_delta *a, int64_t first, int n_group, int n_dim)
+{
+    struct delta x[DELTA_GROUPS];
+    KERNELS_UNROLL
+    for (int g = 0; g < n_group; g++)
+        delta_pass(s + (first + g * n_dim) * a->dk, a, -1, n_dim, false, true, &x[g]);
+    for (int64_t t = 0; t < a->n; t++)
+        KERNELS_UNROLL
+    for (int g = 0; g < n_group; g++) {
+        int64_t dim = first + g * n_dim;
         KERNELS_UNROLL
         for (int c = 0; c < n_dim; c++)
-            a->o[t * a->ld_v + first + c] = v16_sum(out[c]);
+            x[g].d[c] = v16_set1((a->v[t * a->ld_v + dim + c] - v16_sum(x[g].known[c])) * a->beta[t * a->ld_gate]);
+        if (t + 1 < a->n)
+            delta_pass(s + dim * a->dk, a, t, n_dim, true, true, &x[g]);
+        else
+            delta_pass(s + dim * a->dk, a, t, n_dim, true, false, &x[g]);
+        KERNELS_UNROLL
+        for (int c = 0; c < n_dim; c++)
+            a->o[t * a->ld_v + dim + c] = v16_sum(x[g].out[c]);
     }
 }
 
 void OPS_NAME(delta_rule)(float *s, const struct kernel_delta *a)
 {
     int64_t i = 0;
-    for (; i + DELTA_DIMS <= a->n_dim; i += DELTA_DIMS)
-        delta_dims(s, a, i, DELTA_DIMS);
+    for (; i + DELTA_GROUPS * DELTA_DIMS <= a->n_dim; i += DELTA_GROUPS * DELTA_DIMS)
+        delta_dims(s, a, i, DELTA_GROUPS, DELTA_DIMS);
     for (; i < a->n_dim; i++)
-        delta_dims(s, a, i, 1);
+        delta_dims(s, a, i, 1, 1);
 }
 
 void OPS_NAME(add)(float *y, const float *a, const float *b, int64_t n)
