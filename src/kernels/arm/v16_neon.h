@@ -15,7 +15,7 @@ typedef struct v16 {
 
 enum { FLOAT_ROWS = 2, FLOAT_TOKENS = 2 }; /* register tile of the float products */
 enum { ATTN_TILE = 2, ATTN_ROWS = 4 };     /* of attention: queries, positions whose chains run side by side */
-enum { ATTN_VECS = 2 };                    /* and vectors of the queries' results */
+enum { ATTN_VECS = 2, ATTN_MIXES = 2 };    /* and of their results: vectors, queries */
 enum { DELTA_DIMS = 2, DELTA_GROUPS = 1 }; /* value dimensions that the delta rule takes side by side */
 
 /* A function of registers on each of the four. */

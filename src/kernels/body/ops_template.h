@@ -356,22 +356,22 @@ KERNELS_ALWAYS_INLINE v16 kv_load(const void *p, int64_t i, int64_t n, bool half
 /* Lines of the cache to prefetch at each step: keys while dots are computed, values while they are summed, because
  * memory has no time to bring both at once. */
 struct attn_prefetch {
-    const char *p;
+    const char *p, *end;
     int64_t n_line;
 };
 
-/* n_bytes at p spread over n_step steps, from step `step` on. */
-static struct attn_prefetch attn_prefetch(const void *p, int64_t n_bytes, int64_t step, int64_t n_step)
+/* n_bytes at p spread over n_step steps. */
+static struct attn_prefetch attn_prefetch(const void *p, int64_t n_bytes, int64_t n_step)
 {
-    struct attn_prefetch x = {p, p ? (n_bytes + 64 * n_step - 1) / (64 * n_step) : 0};
-    if (p)
-        x.p += 64 * x.n_line * step;
-    return x;
+    const char *from = p;
+    if (!p)
+        return (struct attn_prefetch){0};
+    return (struct attn_prefetch){from, from + n_bytes, (n_bytes + 64 * n_step - 1) / (64 * n_step)};
 }
 
 KERNELS_ALWAYS_INLINE void attn_prefetch_step(struct attn_prefetch *x)
 {
-    for (int64_t j = 0; j < x->n_line; j++, x->p += 64)
+    for (int64_t j = 0; j < x->n_line && x->p < x->end; j++, x->p += 64)
         __builtin_prefetch(x->p, 0, 2);
 }
 
@@ -413,7 +413,7 @@ KERNELS_ALWAYS_INLINE void attn_mix(const struct kernel_attn *a, float *o, const
                                     int64_t j, bool half, int n_q, int vecs, struct attn_prefetch *prefetch)
 {
     int64_t hd = a->hd_v, n = vecs == 1 && hd - j < 16 ? hd - j : 16;
-    v16 acc[KERNEL_ATTN_QUERIES * 4];
+    v16 acc[ATTN_MIXES * ATTN_VECS];
     KERNELS_UNROLL
     for (int c = 0; c < n_q * vecs; c++)
         acc[c] = v16_set1(0);
@@ -447,58 +447,84 @@ static void attn_softmax(const struct kernel_attn *a, float *s, float *max, floa
     OPS_NAME(exp_sum)(s, s, *max, a->n, sum);
 }
 
-/* The weights of queries [first, first + n_q), n_q a constant. */
-KERNELS_ALWAYS_INLINE void attn_weights(const struct kernel_attn *a, float s[][KERNEL_ATTN_BLOCK], int first, bool half,
-                                        int n_q)
+/* Of n queries, how many are taken together next: `most`, two or one; of four two, rather than three and one. */
+static int attn_next(int n, int most)
 {
-    const float *const *q = a->q + first;
-    int64_t i = 0, part = first / n_q, n_part = (a->n_q + n_q - 1) / n_q, n_dots = a->n / ATTN_ROWS + a->n % ATTN_ROWS;
-    struct attn_prefetch keys = attn_prefetch(a->prefetch[0], a->prefetch_bytes[0], part * n_dots, n_part * n_dots);
-    for (; i + ATTN_ROWS <= a->n; i += ATTN_ROWS) {
-        attn_prefetch_step(&keys);
-        attn_dots(s, q, a->k, i, a->hd_k, half, n_q, ATTN_ROWS);
-    }
-    for (; i < a->n; i++) {
-        attn_prefetch_step(&keys);
-        attn_dots(s, q, a->k, i, a->hd_k, half, n_q, 1);
-    }
-    for (int r = 0; r < n_q; r++)
-        attn_softmax(a, s[r], &a->max[first + r], &a->sum[first + r]);
+    if (n >= most && !(most == 3 && n == 4))
+        return most;
+    return n >= 2 ? 2 : 1;
 }
 
-/* The sums of the values by these weights. */
-KERNELS_ALWAYS_INLINE void attn_values(const struct kernel_attn *a, const float s[][KERNEL_ATTN_BLOCK], int first,
-                                       bool half, int n_q)
+static int attn_calls(int n, int most)
 {
-    float *o = a->o + first * a->hd_v;
-    int64_t part = first / n_q, n_part = (a->n_q + n_q - 1) / n_q, width = 16 * ATTN_VECS;
-    int64_t n_mix = (a->hd_v + width - 1) / width;
-    for (int64_t j = 0; j < a->hd_v; j += width) {
-        int64_t step = (part * n_mix + j / width) * a->n;
-        struct attn_prefetch none = {0};
-        struct attn_prefetch values = attn_prefetch(a->prefetch[1], a->prefetch_bytes[1], step, n_part * n_mix * a->n);
-        if (j + width <= a->hd_v) {
-            attn_mix(a, o, s, j, half, n_q, ATTN_VECS, &values);
-            continue;
-        }
-        for (int64_t k = j; k < a->hd_v; k += 16, values = none)
-            attn_mix(a, o, s, k, half, n_q, 1, &values);
+    int n_call = 0;
+    for (; n > 0; n_call++)
+        n -= attn_next(n, most);
+    return n_call;
+}
+
+/* The scores of all queries at n_row positions from row0 on, n_row a constant. */
+KERNELS_ALWAYS_INLINE void attn_scores(const struct kernel_attn *a, float s[][KERNEL_ATTN_BLOCK], int64_t row0,
+                                       bool half, int n_row, struct attn_prefetch *keys)
+{
+    for (int r = 0, n; r < a->n_q; r += n) {
+        n = attn_next(a->n_q - r, ATTN_TILE);
+        attn_prefetch_step(keys);
+        if (n == ATTN_TILE)
+            attn_dots(s + r, a->q + r, a->k, row0, a->hd_k, half, ATTN_TILE, n_row);
+        else if (n == 2)
+            attn_dots(s + r, a->q + r, a->k, row0, a->hd_k, half, 2, n_row);
+        else
+            attn_dots(s + r, a->q + r, a->k, row0, a->hd_k, half, 1, n_row);
     }
 }
 
-/* All queries meet the keys, then the values, so that each stay in the first cache until they are done. */
+/* The weights of all queries: each key stays in the first cache until all have met it. */
+KERNELS_ALWAYS_INLINE void attn_weights(const struct kernel_attn *a, float s[][KERNEL_ATTN_BLOCK], bool half)
+{
+    int64_t i = 0, n_dots = (a->n / ATTN_ROWS + a->n % ATTN_ROWS) * attn_calls(a->n_q, ATTN_TILE);
+    struct attn_prefetch keys = attn_prefetch(a->prefetch[0], a->prefetch_bytes[0], n_dots);
+    for (; i + ATTN_ROWS <= a->n; i += ATTN_ROWS)
+        attn_scores(a, s, i, half, ATTN_ROWS, &keys);
+    for (; i < a->n; i++)
+        attn_scores(a, s, i, half, 1, &keys);
+    for (int r = 0; r < a->n_q; r++)
+        attn_softmax(a, s[r], &a->max[r], &a->sum[r]);
+}
+
+/* The sums of the values by these weights, for elements [j, j + 16 * vecs), vecs a constant. */
+KERNELS_ALWAYS_INLINE void attn_part(const struct kernel_attn *a, const float s[][KERNEL_ATTN_BLOCK], int64_t j,
+                                     bool half, int vecs, struct attn_prefetch *values)
+{
+    for (int r = 0, n; r < a->n_q; r += n) {
+        float *o = a->o + r * a->hd_v;
+        n = attn_next(a->n_q - r, ATTN_MIXES);
+        if (n == ATTN_MIXES)
+            attn_mix(a, o, s + r, j, half, ATTN_MIXES, vecs, values);
+        else if (n == 2)
+            attn_mix(a, o, s + r, j, half, 2, vecs, values);
+        else
+            attn_mix(a, o, s + r, j, half, 1, vecs, values);
+    }
+}
+
+/* The same for all elements: what is taken of the values stays in the first cache until all queries have met it. */
+KERNELS_ALWAYS_INLINE void attn_values(const struct kernel_attn *a, const float s[][KERNEL_ATTN_BLOCK], bool half)
+{
+    int64_t j = 0, width = 16 * ATTN_VECS, n_part = a->hd_v / width + (a->hd_v % width + 15) / 16;
+    int64_t n_step = n_part * attn_calls(a->n_q, ATTN_MIXES) * a->n;
+    struct attn_prefetch values = attn_prefetch(a->prefetch[1], a->prefetch_bytes[1], n_step);
+    for (; j + width <= a->hd_v; j += width)
+        attn_part(a, s, j, half, ATTN_VECS, &values);
+    for (; j < a->hd_v; j += 16)
+        attn_part(a, s, j, half, 1, &values);
+}
+
 KERNELS_ALWAYS_INLINE void attn_block(const struct kernel_attn *a, bool half)
 {
     float s[KERNEL_ATTN_QUERIES][KERNEL_ATTN_BLOCK];
-    int i = 0, n_tiled = a->n_q / ATTN_TILE * ATTN_TILE;
-    for (; i < n_tiled; i += ATTN_TILE)
-        attn_weights(a, s + i, i, half, ATTN_TILE);
-    for (; i < a->n_q; i++)
-        attn_weights(a, s + i, i, half, 1);
-    for (i = 0; i < n_tiled; i += ATTN_TILE)
-        attn_values(a, (const float(*)[KERNEL_ATTN_BLOCK])s + i, i, half, ATTN_TILE);
-    for (; i < a->n_q; i++)
-        attn_values(a, (const float(*)[KERNEL_ATTN_BLOCK])s + i, i, half, 1);
+    attn_weights(a, s, half);
+    attn_values(a, (const float(*)[KERNEL_ATTN_BLOCK])s, half);
 }
 
 void OPS_NAME(attn_block_f16)(const struct kernel_attn *a)

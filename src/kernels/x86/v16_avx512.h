@@ -13,7 +13,7 @@ typedef __m512 v16;
 
 enum { FLOAT_ROWS = 4, FLOAT_TOKENS = 4 }; /* register tile of the float products */
 enum { ATTN_TILE = 4, ATTN_ROWS = 4 };     /* of attention: queries, positions whose chains run side by side */
-enum { ATTN_VECS = 4 };                    /* and vectors of the queries' results */
+enum { ATTN_VECS = 4, ATTN_MIXES = 4 };    /* and of their results: vectors, queries */
 enum { DELTA_DIMS = 8, DELTA_GROUPS = 1 }; /* value dimensions that the delta rule takes side by side */
 
 static inline __mmask16 v16_mask(int64_t n)
