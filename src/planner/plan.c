@@ -439,7 +439,8 @@ static double missing_bytes(const struct making *k, int64_t n_slot)
     return plan_is_found(k) ? all : all * ceiling_prompt_miss(n_slot, k->p->n_expert);
 }
 
-/* Whether the last cache keeps a good part of the weights from token to token, so that memory's speed bounds nothing. */
+/* Whether the last cache keeps a good part of the weights from token to token, so that memory's speed bounds nothing.
+ */
 static bool is_cached(const struct making *k)
 {
     uint64_t n_bytes = k->f->weight_bytes + expert_part(k, plan_expert_bytes(k->f, 0, k->f->n_moe));
