@@ -141,15 +141,7 @@ static void add_divided(const struct ceiling_params *p, const struct plan_layer 
     t->part_s[here >= beside ? PART_PRODUCTS : PART_BESIDE] += most(here, beside);
 }
 
-/* Of an operation that takes s on one machine, when ranks share it; a message there and back follows. */
-static double on_ranks(const struct ceiling_params *p, double s)
-{
-    if (p->n_rank <= 1)
-        return s;
-    return s * (p->rank_most > 0 ? p->rank_most : 1.0 / p->n_rank) + p->rank_round_trip_s;
-}
-
-/* A layer's experts for n tokens together. */
+/* A layer's experts for n tokens together. Of several ranks the longest counts; a message there and back follows. */
 static void add_layer(const struct ceiling_params *p, int layer, double n, struct ceiling_time *t)
 {
     const struct plan_layer *y = &p->facts->layers[layer];
@@ -160,7 +152,8 @@ static void add_layer(const struct ceiling_params *p, int layer, double n, struc
     }
     double s = part_s(p, &y->expert, ceiling_distinct(y->n_expert, y->n_used, n), n * (double)y->n_used,
                       is_beside ? p->cpu_read_per_s : p->read_per_s);
-    t->part_s[is_beside ? PART_BESIDE : PART_PRODUCTS] += on_ranks(p, s);
+    t->part_s[is_beside ? PART_BESIDE : PART_PRODUCTS] +=
+        p->rank_most > 0 ? s * p->rank_most + p->rank_round_trip_s : s;
 }
 
 /* Positions that tokens [from, to) of one text see in all: of each token itself and those before it, within the window.
@@ -215,7 +208,7 @@ static double memory_per_s(const struct ceiling_params *p)
 static bool is_known(const struct ceiling_params *p)
 {
     return p->read_per_s > 0 && ((p->n_cpu_moe == 0 && !p->is_divided) || p->cpu_read_per_s > 0) &&
-           (!(p->miss > 0) || p->drive_per_s > 0) && (p->n_rank <= 1 || p->rank_round_trip_s > 0);
+           (!(p->miss > 0) || p->drive_per_s > 0) && (!(p->rank_most > 0) || p->rank_round_trip_s > 0);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */

@@ -50,8 +50,7 @@ struct ceiling_params {
     double missing_bytes;  /* of all experts, those that have no slot */
     double drive_per_s;    /* with which they give them */
     double n_pass;         /* how often each byte that they give passes memory before a product reads it */
-    int n_rank;            /* that share the experts; 1: none */
-    double rank_most;      /* the part that one of them computes, for which the others wait; 0: equal parts */
+    double rank_most;      /* the part of a layer's experts for which all ranks wait; 0: there is one machine */
     double rank_round_trip_s;
 };
 

@@ -114,7 +114,8 @@ struct plan_settings {
     /* Of choices, those found on the GPU, in memory and on drives, as somebody measured; what lacks of 1 gives way to
      * experts that are at hand. All 0: the plan finds them. */
     double found_vram, found_ram, found_drive;
-    /* Of the experts, those that rank 0 has, and those that the rank with most to compute computes; 0: equal parts. */
+    /* Of several ranks: of the experts, the part that rank 0 has, and the one that the rank with most to do computes.
+     * Both 0: equal parts. */
     double rank_part, rank_most;
     int64_t sort_cutoff; /* that moebius tune kept for the model; 0: it was not measured here */
     double floor;        /* tokens a second that decode must be able to reach; 0: none */

@@ -53,9 +53,7 @@ uint64_t plan_expert_bytes(const struct plan_facts *f, int from, int to)
 /* A rank keeps its part of the experts. */
 static uint64_t expert_part(const struct making *k, uint64_t n_bytes)
 {
-    if (k->m->n_rank <= 1)
-        return n_bytes;
-    return (uint64_t)((double)n_bytes * (k->s->rank_part > 0 ? k->s->rank_part : 1.0 / k->m->n_rank));
+    return k->m->n_rank > 1 ? (uint64_t)((double)n_bytes * k->s->rank_part) : n_bytes;
 }
 
 uint64_t plan_memory_limit(uint64_t own_bytes, uint64_t free_bytes)
@@ -458,8 +456,7 @@ static struct ceiling_params cpu_params(struct making *k)
                                .float_per_s = machine_peak(m, m->float_per_s, m->thread_float_per_s, n),
                                .miss = k->p->miss,
                                .missing_bytes = missing_bytes(k, k->p->n_slot),
-                               .n_rank = m->n_rank > 1 ? m->n_rank : 1,
-                               .rank_most = k->s->rank_most,
+                               .rank_most = m->n_rank > 1 ? k->s->rank_most : 0,
                                .rank_round_trip_s = m->rank_round_trip_s};
     find_products(m, n, c.product);
     plan_find_drives(k, &c);
@@ -596,7 +593,7 @@ void plan_assume(struct making *k)
                  k->s->n_threads);
     if (k->f->is_header)
         plan_say(l, "the file is as its header says: its tensors are not all there");
-    if (k->m->n_rank > 1 && k->s->rank_most > 0)
+    if (k->m->n_rank > 1 && k->s->rank_most * k->m->n_rank > 1 + 1e-9)
         plan_say(l, "of %d machines one computes %.0f%% of the experts, and layers wait for it", k->m->n_rank,
                  100 * k->s->rank_most);
     else if (k->m->n_rank > 1)
@@ -649,6 +646,8 @@ void plan_make(struct plan *out, const struct plan_inputs *in)
 {
     struct making k = {out, in, in->machine, in->facts, &out->settings, &in->facts->kv[in->settings.kv]};
     *out = (struct plan){.settings = in->settings, .drive = -1, .gpu_chosen = -1};
+    if (in->machine->n_rank > 1 && !(out->settings.rank_most > 0))
+        out->settings.rank_part = out->settings.rank_most = 1.0 / in->machine->n_rank;
     if (!out->settings.n_ctx)
         out->settings.n_ctx = choose_context(&k);
     if (!out->settings.n_depth || out->settings.n_depth > out->settings.n_ctx)

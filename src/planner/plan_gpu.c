@@ -79,23 +79,29 @@ struct beside {
     double miss, prompt_miss;    /* of all choices, those that drives give, of a token and of a prompt */
 };
 
+/* There is room for n_here bytes of n_bytes of the experts, and part `chosen` of all choices falls on these. */
+static void find_misses(const struct making *k, struct beside *b, uint64_t n_here, uint64_t n_bytes, double chosen)
+{
+    int64_t n_expert = plan_n_experts(k->f);
+    if (n_here < n_bytes) {
+        int64_t n_slot = (int64_t)((double)n_expert * ((double)n_here / (double)n_bytes));
+        b->miss = chosen * ceiling_decode_miss(k->f, n_slot, n_expert);
+        b->prompt_miss = chosen * ceiling_prompt_miss(n_slot, n_expert);
+    }
+    if (plan_is_found(k))
+        b->miss = k->s->found_drive;
+}
+
 /* The processor has n_bytes of the experts, and part `chosen` of all choices falls on them. */
 static struct beside divide(const struct making *k, uint64_t n_bytes, double chosen)
 {
     uint64_t limit = k->p->ram_limit, taken = ram_without(k), room = limit > taken ? limit - taken : 0;
     struct beside b = {.n_bytes = n_bytes, .ram_bytes = n_bytes, .least_bytes = k->f->least_slot_bytes};
-    int64_t n_expert = plan_n_experts(k->f);
     b.least_bytes = b.least_bytes < n_bytes ? b.least_bytes : n_bytes;
     b.ram_bytes = plan_allowed_bytes(k, n_bytes);
     if (limit && room < b.ram_bytes)
         b.ram_bytes = room;
-    if (b.ram_bytes < n_bytes) {
-        int64_t n_slot = (int64_t)((double)n_expert * ((double)b.ram_bytes / (double)n_bytes));
-        b.miss = chosen * ceiling_decode_miss(k->f, n_slot, n_expert);
-        b.prompt_miss = chosen * ceiling_prompt_miss(n_slot, n_expert);
-    }
-    if (plan_is_found(k))
-        b.miss = k->s->found_drive;
+    find_misses(k, &b, b.ram_bytes, n_bytes, chosen);
     return b;
 }
 
@@ -151,8 +157,7 @@ static struct ceiling_params gpu_params(const struct making *k, int n_cpu_moe)
                                    .read_per_s = rate_in_turns(k, offsetof(struct machine_gpu, bytes_per_s)),
                                    .int8_per_s = rate_in_turns(k, offsetof(struct machine_gpu, int8_per_s)),
                                    .n_cpu_moe = n_cpu_moe,
-                                   .cpu_read_per_s = machine_memory_speed(k->m, k->s->n_threads),
-                                   .n_rank = 1};
+                                   .cpu_read_per_s = machine_memory_speed(k->m, k->s->n_threads)};
 }
 
 static enum regime gpu_regime(int n_cpu_moe)
@@ -388,13 +393,7 @@ static void plan_stages(struct making *k)
     if (plan_allowed_bytes(k, all) < vram)
         vram = plan_allowed_bytes(k, all);
     struct beside b = {.n_bytes = all - vram};
-    if (b.n_bytes) {
-        int64_t n_slot = (int64_t)((double)p->n_expert * ((double)vram / (double)all));
-        b.miss = ceiling_decode_miss(k->f, n_slot, p->n_expert);
-        b.prompt_miss = ceiling_prompt_miss(n_slot, p->n_expert);
-    }
-    if (plan_is_found(k))
-        b.miss = k->s->found_drive;
+    find_misses(k, &b, vram, all, 1);
     map_both(k, vram, &b);
     p->regime = b.miss > 0 ? REGIME_TIERED : REGIME_VRAM;
     p->at = b.miss;

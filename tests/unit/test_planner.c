@@ -1028,8 +1028,7 @@ static void products_are_as_fast_as_those_of_their_type(void **state)
         .expert = {.n_bytes = 10, .products = {{QUANT_Q4_K, 1000}, {QUANT_Q8_0, 500}}, .n_product = 2}};
     const struct plan_facts f = {.layers = &layer, .n_moe = 1};
     const struct plan_kv kv = {0};
-    struct ceiling_params p = {
-        .facts = &f, .kv = &kv, .read_per_s = 1e6, .int8_per_s = 1e6, .float_per_s = 1e6, .n_rank = 1};
+    struct ceiling_params p = {.facts = &f, .kv = &kv, .read_per_s = 1e6, .int8_per_s = 1e6, .float_per_s = 1e6};
     const struct ceiling_time peak = ceiling_step(&p, 100, 0);
     assert_within(peak.part_s[PART_PRODUCTS], 100 * 2 * 1.5e-3, 1e-9);
     p.product[QUANT_Q8_0].many_per_s = 0.25e6;
@@ -1059,8 +1058,7 @@ static void the_last_layer_goes_on_with_one_token(void **state)
                                .float_per_s = 1e6,
                                .miss = 0.5,
                                .missing_bytes = 1e9,
-                               .drive_per_s = 100,
-                               .n_rank = 1};
+                               .drive_per_s = 100};
     const struct ceiling_time t = ceiling_prompt(&p, 0, 2000, 1000);
     assert_within(t.part_s[PART_PRODUCTS], 2 * 2.0 + 0.2, 1e-9); /* 1,000 tokens of 2 experts; 2 experts to be read */
     assert_within(t.part_s[PART_READS], 2 * 4.0 + 1.0, 1e-9);    /* halves of 8, 8 and 2 experts */
@@ -1068,6 +1066,40 @@ static void the_last_layer_goes_on_with_one_token(void **state)
     const struct ceiling_time packed = ceiling_prompt(&p, 0, 2000, 1000);
     assert_within(packed.part_s[PART_READS], 9.0 + 2.7, 1e-9);
     assert_within(packed.least_s, t.least_s, 1e-9); /* beside computing, or not */
+}
+
+/* All wait for the rank with most of the experts, and for the message. */
+static void ranks_wait_for_the_one_with_most(void **state)
+{
+    const struct plan_layer layer = {
+        .n_expert = 8, .n_used = 2, .expert = {.n_bytes = 100, .products = {{QUANT_Q4_K, 1000}}, .n_product = 1}};
+    const struct plan_facts f = {.layers = &layer, .n_moe = 1};
+    const struct plan_kv kv = {0};
+    struct ceiling_params p = {.facts = &f, .kv = &kv, .read_per_s = 1e3, .int8_per_s = 1e6, .float_per_s = 1e6};
+    assert_within(ceiling_step(&p, 1, 0).least_s, 0.2, 1e-9); /* 200 bytes */
+    p.rank_most = 0.75;
+    assert_true(ceiling_step(&p, 1, 0).least_s == 0); /* how long messages take is unknown */
+    p.rank_round_trip_s = 0.01;
+    assert_within(ceiling_step(&p, 1, 0).least_s, 0.15 + 0.01, 1e-9);
+}
+
+/* Memory bounds no model that stays in the last cache; the units still do. */
+static void caches_spare_memory(void **state)
+{
+    struct machine m = read_machine("amx-server");
+    const struct plan_facts f = qwen3();
+    const struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    static struct plan p;
+    plan_make(&p, &in);
+    double from_memory = p.decode.ceiling;
+    m.l3_bytes = UINT64_C(1) << 40;
+    plan_make(&p, &in);
+    double cached = p.decode.ceiling;
+    assert_true(p.miss == 0 && from_memory > 0 && cached > from_memory);
+    for (int i = 0; i < m.n_memory; i++)
+        m.memory[i].bytes_per_s *= 2;
+    plan_make(&p, &in);
+    assert_within(p.decode.ceiling, cached, 1e-9);
 }
 
 /* ---- the gate ---------------------------------------------------------------------------------------------------- */
@@ -1191,6 +1223,8 @@ int main(void)
         cmocka_unit_test(misses_follow_counts_of_earlier_runs),
         cmocka_unit_test(products_are_as_fast_as_those_of_their_type),
         cmocka_unit_test(the_last_layer_goes_on_with_one_token),
+        cmocka_unit_test(ranks_wait_for_the_one_with_most),
+        cmocka_unit_test(caches_spare_memory),
         cmocka_unit_test(curves_are_read_off_between_points),
         cmocka_unit_test(the_gate_goes_by_hits_and_costs),
         cmocka_unit_test(curves_are_written_and_read_alike_and_damaged_ones_refused),
