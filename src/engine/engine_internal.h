@@ -118,6 +118,7 @@ struct moebius_engine {
 
     /* memory.c */
     size_t bound_bytes;       /* the bound on the process's peak, options.ram_bytes or chosen; 0: none */
+    size_t need_bytes;        /* of that, what was found to be needed last time that it was too little */
     size_t overhead_bytes;    /* memory of the process that base/mem.h does not count */
     size_t limit_bytes;       /* the limit on what base/mem.h counts */
     size_t spare_bytes;       /* room below the limit for what operations take when they first run */

@@ -296,7 +296,8 @@ static size_t open_bytes(const moebius_engine *g, int device)
 
 void engine_reclaim_experts(moebius_engine *g, size_t n_bytes)
 {
-    int n_device = g->places.n_place ? g->places.n_place : g->model->n_device ? g->n_stage : 0;
+    int n_place = engine_ranks(g) ? 1 : g->places.n_place; /* another rank's memory is its own */
+    int n_device = n_place ? n_place : g->model->n_device ? g->n_stage : 0;
     size_t open[ENGINE_MAX_DEVICE], all = 0, room, lack;
     if (engine_has_cache(g)) /* what it holds is there twice */
         reclaim(g, 0, n_bytes);

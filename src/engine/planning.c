@@ -448,6 +448,7 @@ static void take_memory(moebius_plan *p, const moebius_engine *g, struct plan_se
 {
     s->own_bytes = 0;
     s->ram_bytes = g->bound_bytes;
+    s->least_bytes = g->need_bytes;
     if (!g->bound_bytes)
         p->machine.ram_bytes = p->machine.free_bytes = 0;
     s->expert_bytes = (uint64_t)g->options.expert_ram_bytes;

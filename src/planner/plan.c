@@ -129,6 +129,11 @@ int64_t plan_n_experts(const struct plan_facts *f)
     return n;
 }
 
+static uint64_t most_of(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 static uint64_t least_of(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
@@ -217,7 +222,7 @@ static void map_memory(struct making *k)
     uint64_t most = plan_allowed_bytes(k, all), n_many, n_few;
     uint64_t others = fixed_bytes(k, k->kv, k->s->n_ctx, k->s->n_texts), work = f->work_bytes + f->scratch_bytes;
     p->ram_limit = plan_ram_limit(k);
-    p->least_bytes = least_with(k, k->kv, k->s->n_ctx, k->s->n_texts);
+    p->least_bytes = most_of(least_with(k, k->kv, k->s->n_ctx, k->s->n_texts), k->s->least_bytes);
     plan_add_row(k, "program", "ram", f->process_bytes);
     plan_add_row(k, "weights", "ram", f->weight_bytes);
     plan_add_row(k, "texts", "ram", texts_bytes(f, k->kv, k->s->n_ctx, k->s->n_texts));

@@ -124,6 +124,7 @@ int link_n_units(size_t n_bytes)
 err_code link_room(struct link *l, int rank, size_t n_bytes, void **out, struct err *e)
 {
     struct peer *p = &l->peers[rank];
+    TRY(link_check(l, e)); /* what was awaited of a lost rank stays */
     err_code code = wait_sent(l, p, &p->out, e);
     atomic_store(&p->is_awaited, false);
     TRY(code);
@@ -154,6 +155,7 @@ void link_expect(struct link *l, int rank, void *head, size_t head_bytes, void *
 {
     struct peer *p = &l->peers[rank];
     link_lock(l);
+    assert(p->head_in == MPI_REQUEST_NULL && p->body_in == MPI_REQUEST_NULL); /* one answer at a time */
     p->body_bytes = body_bytes;
     link_note_code(p, MPI_Irecv(head, link_n_units(head_bytes), MPI_INT32_T, rank, TAG_HEAD, l->comm, &p->head_in));
     link_note_code(p, MPI_Irecv(body, link_n_units(body_bytes), MPI_INT32_T, rank, TAG_BODY, l->comm, &p->body_in));

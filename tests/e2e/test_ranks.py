@@ -10,6 +10,7 @@ import glob
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -144,14 +145,21 @@ def test_receipts_know_what_ranks_could_do():
     assert 0 < told["decode_low"] < told["decode_high"] <= told["decode_ceiling"], told
 
 
-def test_commands_run_under_mpirun():
-    text = tmp("text")
-    with open(text, "w") as f:
+def long_text():
+    path = tmp("text")
+    with open(path, "w") as f:
         f.write("Once upon a time there was a dog who liked to run in the park with a cat. " * 40)
+    return path
+
+
+def test_commands_run_under_mpirun():
+    text = long_text()
     one = run("ppl", "-m", DEMO, "-f", text, "--cold").stdout
     assert run_ranks(2, "ppl", "-m", DEMO, "-f", text, "--cold")[0] == one
     _, err = run_ranks(2, "generate", "-m", DEMO, "-p", "Once", "-n", 4, "--cold", "--ram", RAM)
     assert "text 3 tokens" in err
+    for more in range(4):  # memory is taken back from experts while another rank computes
+        run_ranks(2, "generate", "-m", DEMO, "-p", "Once", "-n", 4, "--cold", "--ram", f"{int(RAM[:-1]) - 3 + 2 * more}M")
     out, _ = run_ranks(2, "bench", "-m", DEMO, "-p", 8, "-n", 4, "-r", 1, "--cold")
     assert b"rank 1" in out and b"forecast" in out, out
     stats = tmp("stats.json")
@@ -159,6 +167,12 @@ def test_commands_run_under_mpirun():
     places = json.load(open(stats))["places"]
     assert all(p["n_replica"] > 0 for p in places) and sum(p["n_expert"] for p in places) == 180, places
     assert sum(p["all_layers"]["n_replica_row"] for p in places) > 0, places
+
+
+def test_what_a_refusal_offers_works():
+    command = ["ppl", "-m", DEMO, "-f", long_text(), "--cold"]
+    _, err = run_ranks(2, *command, "--ram", RAM, code=None)
+    run_ranks(2, *command, "--ram", re.search(r"--ram (\d+M),", err).group(1))
 
 
 def test_what_can_not_be_divided_is_refused():
