@@ -260,6 +260,8 @@ typedef struct moebius_counters {
      * time in which such reads were in flight. Their quotient is what the drives gave. */
     uint64_t n_many_read_bytes;
     int64_t many_read_ns;
+
+    uint64_t roof_bytes; /* of work_bytes, what moebius_engine_measure_roof has read, and keeps for the next time */
 } moebius_counters;
 /* By the thread that evaluates, and not from callbacks of an evaluation, as other devices may be computing then; the
  * same goes for moebius_place_at and moebius_place_did. */

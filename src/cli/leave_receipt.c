@@ -130,7 +130,7 @@ static void describe(struct receipt *r, const struct model_options *o, const moe
     memcpy(r->rates, f->rates, sizeof r->rates);
     if (!moebius_engine_device(g, 1, &second)) /* several share the drive, and each knows its part alone */
         r->rates[MACHINE_DRIVE] = stats_drive_rate(&c);
-    r->peak_bytes = (uint64_t)stats_peak_bytes();
+    r->peak_bytes = (uint64_t)stats_peak_bytes() - c.roof_bytes; /* no run needs that */
     find_regime(r, g, &c);
     if (r->regime != REGIME_STREAM && r->regime != REGIME_TIERED) { /* the roof leaves out what drives give */
         r->ceiling[SPEED_DECODE] = r->measured[SPEED_DECODE] > 0 ? f->decode_ceiling : 0;

@@ -366,7 +366,9 @@ double engine_drive_speed(const moebius_engine *g);
 
 /* Bytes a second that all threads read from memory, with up to n_bytes of it; 0 where there is no room for that. */
 double engine_read_speed(moebius_engine *g, size_t n_bytes);
-/* Frees the memory that measuring took. */
+/* The memory that measuring keeps. */
+size_t engine_roof_bytes(const moebius_engine *g);
+/* Frees it. */
 void engine_roof_close(moebius_engine *g);
 
 /* ---- tuning.c -------------------------------------------------------------------------------------------------- */

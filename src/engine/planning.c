@@ -28,6 +28,16 @@ static void look_at_memory(struct machine *m)
     m->free_bytes = free_bytes == SIZE_MAX ? 0 : free_bytes;
 }
 
+/* What drivers give at present of the memory of GPUs that have their own. */
+static void look_at_vram(struct machine *m)
+{
+    moebius_gpu all[MACHINE_MAX_GPU];
+    int n = moebius_list_gpus(all, MACHINE_MAX_GPU, NULL);
+    for (int i = 0; i < n && i < m->n_gpu; i++)
+        if (!all[i].shares_memory && !strncmp(m->gpus[i].name, all[i].name, sizeof m->gpus[i].name - 1))
+            m->gpus[i].free_bytes = all[i].budget_bytes;
+}
+
 void planning_machine_look(struct machine *m)
 {
     *m = (struct machine){.n_thread = cpu_n_available()};
@@ -357,6 +367,8 @@ static err_code open_plan(moebius_plan *p, const void *path, const moebius_plan_
 {
     const struct planning_facts_params params = facts_params(o);
     TRY(planning_machine_read(&p->machine, o->machine, e));
+    if (o->gpu && !o->machine)
+        look_at_vram(&p->machine);
     TRY(planning_facts_read(&p->facts, path, &params, e));
     TRY(check_gpu(p, o, e));
     TRY(check_store(o, e));

@@ -359,6 +359,8 @@ static err_code time_gpu(struct backend *b, struct machine_gpu *g, struct err *e
         g->from_pageable_per_s = from > g->from_pageable_per_s ? from : g->from_pageable_per_s;
         g->bytes_per_s = copy > g->bytes_per_s ? copy : g->bytes_per_s;
     }
+    if (code == ERR_OK)
+        code = vulkan_time_transfers(b, &t[0], &g->to_bytes_per_s, &g->from_bytes_per_s, e);
     for (int i = 0; code == ERR_OK && i < N_DISPATCH; i++) {
         int64_t start = clock_ns();
         backend_enqueue(b, &(struct op){.kind = OP_ADD, .in = {one, one}, .out = {one}});
@@ -383,10 +385,11 @@ static err_code measure_gpu(struct probe *p, int number, const moebius_gpu *from
     struct err why;
     snprintf(g->name, sizeof g->name, "%.*s", (int)sizeof g->name - 1, from->name);
     g->memory_bytes = from->memory_bytes;
+    g->free_bytes = from->shares_memory ? 0 : from->budget_bytes;
     TRY(tell(p, "GPUs", 0.02, e));
     TRY(pool_create(&pool, 1, e));
     if (from->is_usable && vulkan_open(&b, number, pool, &why) == ERR_OK && time_gpu(b, g, &why) != ERR_OK)
-        *g = (struct machine_gpu){.memory_bytes = from->memory_bytes};
+        *g = (struct machine_gpu){.memory_bytes = g->memory_bytes, .free_bytes = g->free_bytes};
     backend_close(&b);
     pool_close(&pool);
     return ERR_OK;

@@ -105,6 +105,11 @@ static void unmap_memory(moebius_engine *g)
     g->roof_memory = NULL;
 }
 
+size_t engine_roof_bytes(const moebius_engine *g)
+{
+    return g->roof_memory ? n_chunks(g) * CHUNK_BYTES : 0;
+}
+
 void engine_roof_close(moebius_engine *g)
 {
     unmap_memory(g);

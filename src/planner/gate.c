@@ -26,7 +26,7 @@ struct gate_costs gate_costs(const struct machine *m, double expert_bytes, int n
         double first = machine_memory_speed(m, n_first_thread);
         return (struct gate_costs){over(expert_bytes, first), over(expert_bytes, other), 0, over(expert_bytes, other)};
     }
-    double to = g->to_bytes_per_s > 0 ? g->to_bytes_per_s : g->to_pageable_per_s;
+    double to = g->to_pageable_per_s > 0 ? g->to_pageable_per_s : g->to_bytes_per_s; /* slots are filled by copies */
     return (struct gate_costs){over(expert_bytes, g->bytes_per_s), over(expert_bytes, other), N_WAIT * g->dispatch_s,
                                over(expert_bytes, to)};
 }

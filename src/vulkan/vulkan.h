@@ -45,6 +45,11 @@ void vulkan_set_limit(struct backend *b, size_t n_bytes);
  * as the first of them. It costs a timestamp a dispatch. Before anything is enqueued; false: the device has none. */
 bool vulkan_time_operations(struct backend *b);
 
+/* How many bytes a second go from the host's pinned memory to the device and back, the fastest of some copies. t, with
+ * a buffer of its own, says how much, and what it holds afterwards is undefined. */
+MUST_USE err_code vulkan_time_transfers(struct backend *b, const struct tensor *t, double *to_per_s, double *from_per_s,
+                                        struct err *e);
+
 /* Whether the driver has lost the device: all that is asked of it fails from then on. */
 bool vulkan_is_lost(struct backend *b);
 

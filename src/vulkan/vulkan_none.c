@@ -39,6 +39,13 @@ bool vulkan_time_operations(struct backend *b)
     return false;
 }
 
+err_code vulkan_time_transfers(struct backend *b, const struct tensor *t, double *to_per_s, double *from_per_s,
+                               struct err *e)
+{
+    *to_per_s = *from_per_s = 0;
+    return err_set(e, ERR_UNSUPPORTED, "this build of moebius has no Vulkan device");
+}
+
 bool vulkan_is_lost(struct backend *b)
 {
     return false;

@@ -505,6 +505,18 @@ static void a_later_run_takes_the_definitions_that_were_measured(void **state)
     mem_free(saved);
 }
 
+static void transfers_are_timed_both_ways(void **state)
+{
+    enum { N = 1 << 20 };
+    struct fixture *f = *state;
+    struct tensor t = floats(f, N, 1, NULL);
+    double to, from;
+    struct err e;
+    assert_int_equal(vulkan_time_transfers(f->device, &t, &to, &from, &e), ERR_OK);
+    assert_true(to > 1e6 && to < 1e12 && from > 1e6 && from < 1e12);
+    backend_buffer_close(f->device, &t.buffer);
+}
+
 static void operations_are_timed_when_that_is_asked_for(void **state)
 {
     enum { N = 1000 };
@@ -1081,6 +1093,7 @@ int main(void)
         TEST(long_products_are_submitted_in_parts),
         TEST(products_of_integers_are_those_of_the_processor),
         TEST(a_later_run_takes_the_definitions_that_were_measured),
+        TEST(transfers_are_timed_both_ways),
         TEST(operations_are_timed_when_that_is_asked_for),
         TEST(heads_are_normed_rotated_and_stored_at_once),
         TEST(reading_the_same_again_takes_no_submission),
