@@ -1,5 +1,5 @@
-/* How products with weights of each type are computed: on floats or integers; many rows with tiles or not. Both are
- * measured, and kept from run to run (vulkan_save_pipelines). */
+/* How products with weights of each type are computed: on floats or integers; many rows with tiles or not, and of
+ * integers by products of matrices. All are measured, and kept from run to run (vulkan_save_pipelines). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +31,12 @@ bool vk_is_tiled(const struct vk *v, enum quant_type type)
     return v->choices.of[type] & VK_TILED && v->limits.shared_bytes >= VK_TILE_BYTES;
 }
 
+bool vk_has_matrices(const struct vk *v, enum quant_type type)
+{
+    enum { BOTH = VK_INTEGER | VK_TILED | VK_MATRIX };
+    return (v->choices.of[type] & BOTH) == BOTH && v->limits.shared_bytes >= VK_MATRIX_BYTES;
+}
+
 /* A product to measure: on a GPU of some MB, so that its time is not that of the dispatch, and of so many rows of
  * activations that all of the GPU has work with tiles, too. */
 enum { TRIAL_K = 2048, TRIAL_RUNS = 3, TRIAL_PRODUCTS = 4 };
@@ -43,9 +49,27 @@ struct trial {
     struct tensor x, y; /* of a prompt's rows */
 };
 
-static err_code read_ones(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
+/* Bytes that are small finite numbers as parts of halves. */
+static err_code read_any(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
 {
-    memset(dst, 1, (size_t)n * *(const size_t *)user);
+    enum { MASK = 0x3f };
+    size_t row_bytes = *(const size_t *)user;
+    for (size_t i = 0; i < (size_t)n * row_bytes; i++)
+        ((uint8_t *)dst)[i] = (uint8_t)(((size_t)row0 * row_bytes + i) * 2654435761u >> 24 & MASK);
+    return ERR_OK;
+}
+
+static err_code write_any(struct backend *b, const struct tensor *x, struct err *e)
+{
+    enum { PERIOD = 113 };
+    size_t n = (size_t)(x->ne[0] * x->ne[1]);
+    float *any = mem_alloc(n * sizeof *any);
+    if (!any)
+        return err_nomem(e, n * sizeof *any, "a product to measure");
+    for (size_t i = 0; i < n; i++)
+        any[i] = (float)(i % PERIOD) / PERIOD - 0.5f;
+    backend_write(b, x, any);
+    mem_free(any);
     return ERR_OK;
 }
 
@@ -79,6 +103,38 @@ static err_code race(const struct trial *t, const uint8_t choice[2], int64_t m, 
     return ERR_OK;
 }
 
+/* Whether two choices give the same bits, as they have to. */
+static err_code check_same(const struct trial *t, const uint8_t choice[2], int64_t m, bool *are_same, struct err *e)
+{
+    size_t n = tensor_bytes(&t->y);
+    char *y = mem_alloc(2 * n);
+    int64_t ns = INT64_MAX;
+    err_code code = y ? ERR_OK : err_nomem(e, 2 * n, "results to compare");
+    for (size_t i = 0; i < 2 && code == ERR_OK; i++) {
+        code = time_products(t, choice[i], m, 1, &ns, e);
+        if (code == ERR_OK)
+            code = backend_read(&t->v->base, &t->y, y + i * n, e);
+    }
+    *are_same = code == ERR_OK && !memcmp(y, y + n, n);
+    mem_free(y);
+    return code;
+}
+
+/* A driver that can't compile or run them goes on without. */
+static void try_matrices(const struct trial *t, uint8_t *choice, int64_t m)
+{
+    const uint8_t with[2] = {*choice, VK_INTEGER | VK_TILED | VK_MATRIX};
+    const struct vk_limits *l = &t->v->limits;
+    int64_t ns[2];
+    bool are_same = false;
+    struct err e;
+    if (!(*choice & VK_INTEGER) || !l->matrix[0] || l->shared_bytes < VK_MATRIX_BYTES)
+        return;
+    if (race(t, with, m, 1, ns, &e) == ERR_OK && ns[1] < ns[0] && check_same(t, with, m, &are_same, &e) == ERR_OK &&
+        are_same)
+        *choice = with[1];
+}
+
 /* Integers have to be faster by a tenth: floats are nearer to the exact product. Tiles have the same bits. */
 static err_code compare(struct trial *t, uint8_t *choice, struct err *e)
 {
@@ -91,16 +147,17 @@ static err_code compare(struct trial *t, uint8_t *choice, struct err *e)
     const struct weight_desc desc = {"a matrix to measure", t->type, TRIAL_K, n_row};
     if (!quant_row_bytes(t->type, TRIAL_K, &row_bytes))
         return err_set(e, ERR_FAIL, "rows of %d weights", TRIAL_K);
-    TRY(backend_weight_load(b, &desc, &(struct weight_source){read_ones, &row_bytes}, &t->w, e));
+    TRY(backend_weight_load(b, &desc, &(struct weight_source){read_any, &row_bytes}, &t->w, e));
     TRY(backend_tensor_create(b, ELEM_F32, TRIAL_K, m, 1, MEM_SCRATCH, &t->x, e));
     TRY(backend_tensor_create(b, ELEM_F32, n_row, m, 1, MEM_SCRATCH, &t->y, e));
-    backend_clear(b, &t->x);
+    TRY(write_any(b, &t->x, e));
     if (has_integers(t->type->type)) {
         TRY(race(t, (uint8_t[]){0, VK_INTEGER}, 1, TRIAL_PRODUCTS, ns, e));
         *choice = ns[1] + ns[1] / 10 < ns[0] ? VK_INTEGER : 0;
     }
     TRY(race(t, (uint8_t[]){*choice, *choice | VK_TILED}, m, 1, ns, e));
     *choice |= ns[1] < ns[0] ? VK_TILED : 0;
+    try_matrices(t, choice, m);
     return ERR_OK;
 }
 
@@ -132,8 +189,8 @@ static bool is_asked(enum quant_type type, uint8_t *choice)
     *choice = 0;
     if (products && !strcmp(products, "integer") && has_integers(type))
         *choice |= VK_INTEGER;
-    if (tiles && !strcmp(tiles, "1"))
-        *choice |= VK_TILED;
+    if (tiles && (!strcmp(tiles, "1") || !strcmp(tiles, "matrix")))
+        *choice |= VK_TILED | (tiles[0] == '1' ? 0 : VK_MATRIX);
     return products || tiles;
 }
 
@@ -141,7 +198,7 @@ static bool is_asked(enum quant_type type, uint8_t *choice)
 void vk_choices_open(struct vk *v)
 {
     const char *tiles = getenv("MOEBIUS_VULKAN_TILES");
-    v->choices.stages_attention = tiles ? !strcmp(tiles, "1") : !v->is_software;
+    v->choices.stages_attention = tiles ? strcmp(tiles, "0") != 0 : !v->is_software;
 }
 
 void vk_choose(struct vk *v, const struct quant_info *type)
@@ -160,6 +217,9 @@ void vk_recall_choices(struct vk *v, const uint8_t of[QUANT_MAX_ID])
     uint8_t asked;
     if (is_asked(QUANT_F32, &asked))
         return;
-    for (int i = 0; i < QUANT_MAX_ID; i++)
-        v->choices.of[i] = of[i] & (has_integers((enum quant_type)i) ? UINT8_MAX : UINT8_MAX - VK_INTEGER);
+    for (int i = 0; i < QUANT_MAX_ID; i++) {
+        int without = has_integers((enum quant_type)i) ? 0 : VK_INTEGER;
+        without |= v->limits.matrix[0] ? 0 : VK_MATRIX;
+        v->choices.of[i] = of[i] & (uint8_t)~without;
+    }
 }

@@ -64,8 +64,14 @@ static err_code open_device(struct vk *v, struct err *e)
 {
     const float priorities[2] = {1, 1};
     const struct vk_limits *l = &v->limits;
-    const char *extensions[2];
+    const char *extensions[4];
     uint32_t n_extension = 0;
+    VkPhysicalDeviceSubgroupSizeControlFeatures subgroups = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES, .computeFullSubgroups = VK_TRUE};
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR,
+        .pNext = &subgroups,
+        .cooperativeMatrix = VK_TRUE};
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
         .shaderIntegerDotProduct = VK_TRUE};
@@ -85,6 +91,13 @@ static err_code open_device(struct vk *v, struct err *e)
     if (l->has_dot) {
         extensions[n_extension++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
         v12.pNext = &dot;
+    }
+    if (l->matrix[0]) {
+        extensions[n_extension++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
+        extensions[n_extension++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
+        subgroups.pNext = v12.pNext;
+        v12.pNext = &matrix;
+        v12.vulkanMemoryModel = v12.vulkanMemoryModelDeviceScope = v12.shaderInt8 = VK_TRUE;
     }
     const VkPhysicalDeviceFeatures features = {.shaderInt64 = l->has_int64};
     const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,

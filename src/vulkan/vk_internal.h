@@ -31,6 +31,8 @@ struct vk_limits {
     bool has_int64;                       /* shaders may use 64-bit integers */
     bool has_dot;    /* shaders may use dot products of bytes (VK_KHR_shader_integer_dot_product) */
     bool has_budget; /* the driver says what it gives (VK_EXT_memory_budget) */
+    /* Its products of matrices of bytes (VK_KHR_cooperative_matrix) that tiles are made of: rows, columns and depth. */
+    uint32_t matrix[3]; /* 0: shaders may not use them */
 };
 
 /* ERR_UNSUPPORTED, with a sentence, where the room can't use the device. */
@@ -254,13 +256,15 @@ void vk_timing_count(struct vk *v, uint64_t serial);
 /* ---- vk_pipelines.c -------------------------------------------------------------------------------------------- */
 
 enum vk_shader {
-#define SHADER(name)      VK_SHADER_##name,
-#define SHADER_WIDE(name) VK_SHADER_##name,
-#define SHADER_DOT(name)  VK_SHADER_##name,
+#define SHADER(name)        VK_SHADER_##name,
+#define SHADER_WIDE(name)   VK_SHADER_##name,
+#define SHADER_DOT(name)    VK_SHADER_##name,
+#define SHADER_MATRIX(name) VK_SHADER_##name,
 #include "vulkan/vk_shaders.def"
 #undef SHADER
 #undef SHADER_WIDE
 #undef SHADER_DOT
+#undef SHADER_MATRIX
     VK_N_SHADER
 };
 
@@ -285,6 +289,9 @@ struct vk_pipelines {
     VkPipelineCache cache;
     size_t n_cached; /* of the pipelines, how many the cache had when it was last used or saved */
 };
+
+/* Whether shaders that multiply matrices could be compiled when this was built. */
+bool vk_has_matrix_shaders(void);
 
 MUST_USE err_code vk_pipelines_open(struct vk *v, struct err *e);
 void vk_pipelines_close(struct vk *v);
@@ -332,7 +339,8 @@ enum {
     VK_CHOSEN = 1,
     VK_MEASURED = 2, /* by measurement on this device */
     VK_INTEGER = 4,  /* on integers (docs/numerics.md), else on floats */
-    VK_TILED = 8     /* many rows with tiles in shared memory (shaders/tile.glsl): the same bits */
+    VK_TILED = 8,    /* many rows with tiles in shared memory (shaders/tile.glsl): the same bits */
+    VK_MATRIX = 16   /* and of integers, by products of matrices (shaders/matrix.glsl): the same bits */
 };
 
 struct vk_choices {
@@ -343,6 +351,7 @@ struct vk_choices {
 
 bool vk_is_integer(const struct vk *v, enum quant_type type);
 bool vk_is_tiled(const struct vk *v, enum quant_type type);
+bool vk_has_matrices(const struct vk *v, enum quant_type type);
 /* Chooses for a type that weights are about to have, by measuring on this device if nothing else says how. */
 void vk_choose(struct vk *v, const struct quant_info *type);
 /* What is chosen without a measurement. */

@@ -126,15 +126,59 @@ static bool has_extension(const struct vk_functions *fn, VkPhysicalDevice device
     return found;
 }
 
+/* Whether shaders/matrix.glsl can be made of such products: of signed bytes, by a subgroup, with sides that divide
+ * those of half a tile, and the depth that of a sum. */
+static bool is_usable(const VkCooperativeMatrixPropertiesKHR *p)
+{
+    enum { ROWS = 128, COLUMNS = 16, DEEP = 32 };
+    bool has_types = p->AType == VK_COMPONENT_TYPE_SINT8_KHR && p->BType == VK_COMPONENT_TYPE_SINT8_KHR &&
+                     p->CType == VK_COMPONENT_TYPE_SINT32_KHR && p->ResultType == VK_COMPONENT_TYPE_SINT32_KHR;
+    return has_types && p->scope == VK_SCOPE_SUBGROUP_KHR && !p->saturatingAccumulation && p->MSize && p->NSize &&
+           p->MSize % 4 == 0 && p->KSize && p->KSize % 4 == 0 && ROWS % p->MSize == 0 && COLUMNS % p->NSize == 0 &&
+           DEEP % p->KSize == 0;
+}
+
+/* The largest of them. */
+static void choose_matrix(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out)
+{
+    uint32_t n = 0, best = 0;
+    if (!fn->GetPhysicalDeviceCooperativeMatrixPropertiesKHR || !vk_has_matrix_shaders() ||
+        fn->GetPhysicalDeviceCooperativeMatrixPropertiesKHR(device, &n, NULL) != VK_SUCCESS)
+        return;
+    VkCooperativeMatrixPropertiesKHR *all = mem_calloc(n, sizeof *all);
+    for (uint32_t i = 0; all && i < n; i++)
+        all[i].sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR;
+    if (all && fn->GetPhysicalDeviceCooperativeMatrixPropertiesKHR(device, &n, all) >= VK_SUCCESS)
+        for (uint32_t i = 0; i < n; i++) {
+            uint32_t size = all[i].MSize * all[i].NSize * all[i].KSize;
+            if (!is_usable(&all[i]) || size <= best)
+                continue;
+            best = size;
+            memcpy(out->matrix, (uint32_t[]){all[i].MSize, all[i].NSize, all[i].KSize}, sizeof out->matrix);
+        }
+    mem_free(all);
+}
+
 static err_code check_features(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out,
                                struct err *e)
 {
+    VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR};
+    VkPhysicalDeviceSubgroupSizeControlFeatures subgroups = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES};
     VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES};
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &v12};
     if (has_extension(fn, device, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME))
         v12.pNext = &dot;
+    bool has_matrix = has_extension(fn, device, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME) &&
+                      has_extension(fn, device, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
+    if (has_matrix) {
+        subgroups.pNext = v12.pNext;
+        matrix.pNext = &subgroups;
+        v12.pNext = &matrix;
+    }
     fn->GetPhysicalDeviceFeatures2(device, &features);
     if (!v12.bufferDeviceAddress || vk_is_masked("bufferDeviceAddress"))
         return err_set(e, ERR_UNSUPPORTED, "its driver has no addresses of buffers (bufferDeviceAddress)");
@@ -142,6 +186,10 @@ static err_code check_features(const struct vk_functions *fn, VkPhysicalDevice d
         return err_set(e, ERR_UNSUPPORTED, "its driver has no timeline semaphores");
     out->has_dot = dot.shaderIntegerDotProduct;
     out->has_int64 = features.features.shaderInt64 && !vk_is_masked("shaderInt64");
+    bool has_memory_model = v12.vulkanMemoryModel && v12.vulkanMemoryModelDeviceScope;
+    if (matrix.cooperativeMatrix && subgroups.computeFullSubgroups && has_memory_model && v12.shaderInt8 &&
+        out->has_int64)
+        choose_matrix(fn, device, out);
     return ERR_OK;
 }
 

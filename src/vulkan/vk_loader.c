@@ -42,6 +42,8 @@ static bool load_instance(struct vk_instance *i, PFN_vkGetInstanceProcAddr get)
         return false;
     VK_INSTANCE_FUNCTIONS(FN)
 #undef FN
+    i->fn.GetPhysicalDeviceCooperativeMatrixPropertiesKHR = (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)get(
+        i->instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
     return true;
 }
 

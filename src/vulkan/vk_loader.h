@@ -7,6 +7,30 @@
 
 #include "base/err.h"
 
+/* As the API's registry has it; headers before 1.3.255 lack it. */
+#ifndef VK_KHR_cooperative_matrix
+#define VK_KHR_cooperative_matrix                                         1
+#define VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME                          "VK_KHR_cooperative_matrix"
+#define VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR ((VkStructureType)1000506000)
+#define VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR               ((VkStructureType)1000506001)
+enum { VK_COMPONENT_TYPE_SINT8_KHR = 3, VK_COMPONENT_TYPE_SINT32_KHR = 5, VK_SCOPE_SUBGROUP_KHR = 3 };
+typedef struct VkPhysicalDeviceCooperativeMatrixFeaturesKHR {
+    VkStructureType sType;
+    void *pNext;
+    VkBool32 cooperativeMatrix, cooperativeMatrixRobustBufferAccess;
+} VkPhysicalDeviceCooperativeMatrixFeaturesKHR;
+typedef struct VkCooperativeMatrixPropertiesKHR {
+    VkStructureType sType;
+    void *pNext;
+    uint32_t MSize, NSize, KSize;
+    int32_t AType, BType, CType, ResultType;
+    VkBool32 saturatingAccumulation;
+    int32_t scope;
+} VkCooperativeMatrixPropertiesKHR;
+typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)(
+    VkPhysicalDevice device, uint32_t *n, VkCooperativeMatrixPropertiesKHR *all);
+#endif
+
 /* FN(name) of functions that the loader has without an instance, that an instance has, and that a device has. */
 #define VK_GLOBAL_FUNCTIONS(FN) FN(EnumerateInstanceVersion) FN(EnumerateInstanceExtensionProperties) FN(CreateInstance)
 #define VK_INSTANCE_FUNCTIONS(FN)                                                                                      \
@@ -77,6 +101,7 @@ struct vk_functions {
     VK_INSTANCE_FUNCTIONS(FN)
     VK_DEVICE_FUNCTIONS(FN)
 #undef FN
+    PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR GetPhysicalDeviceCooperativeMatrixPropertiesKHR; /* or NULL */
 };
 
 /* An instance of the API and its functions; those of devices come with vk_load_device. */

@@ -78,6 +78,9 @@ enum { VK_PRODUCT_GROUP = 128 }; /* threads of a product's workgroup for each of
 /* Rows of activations and of weights of a workgroup in shaders/tile.glsl, its threads, and its shared memory at most.
  */
 enum { VK_TILE = 32, VK_TILE_ROWS = 128, VK_TILE_GROUP = 128, VK_TILE_BYTES = 21 << 10 };
+enum { VK_MATRIX_BYTES = 32 << 10 }; /* the same in shaders/matrix.glsl */
+/* Says how large the device's products of matrices are. */
+void vk_set_matrix(const struct vk *v, struct vk_program *p);
 
 /* ---- products of integers (vk_integers.c) ------------------------------------------------------------------------ */
 

@@ -150,6 +150,10 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
                                            by_four, integers, step, x->sorted != NULL, op->experts.act);
     if (x->is_tiled)
         program.shader = VK_SHADER_experts_tile;
+    if (x->is_tiled && integers == VK_RUNS_IN_MEMORY && vk_has_matrices(x->v, type)) {
+        program.shader = VK_SHADER_experts_matrix;
+        vk_set_matrix(x->v, &program);
+    }
     VK_RUN(x->v, program, push, &t, vk_groups(n_row, x->is_tiled ? VK_TILE_ROWS : ROWS), tiles.y, tiles.z,
            x->n_pair * n_row * k * (step == STEP_GATE_UP ? 2 : 1));
 }

@@ -160,6 +160,13 @@ static int64_t all_rows(const struct batch *b)
     return n;
 }
 
+void vk_set_matrix(const struct vk *v, struct vk_program *p)
+{
+    enum { FIRST = 11 };
+    memcpy(p->constant + FIRST, v->limits.matrix, sizeof v->limits.matrix);
+    p->n = FIRST + 3;
+}
+
 static void run_batch(struct vk *v, struct batch *b, const struct op *op)
 {
     const struct tensor *x = &op->in[0];
@@ -185,6 +192,10 @@ static void run_batch(struct vk *v, struct batch *b, const struct op *op)
                                            integers, vk_float_bits(norm ? norm->eps : 0), b->then, b->act);
     if (is_tiled)
         program.shader = VK_SHADER_matmul_tile;
+    if (is_tiled && integers == VK_RUNS_IN_MEMORY && vk_has_matrices(v, b->type)) {
+        program.shader = VK_SHADER_matmul_matrix;
+        vk_set_matrix(v, &program);
+    }
     VK_RUN(v, program, b->push, &b->touched, groups_of(b, is_tiled ? VK_TILE_ROWS : ROWS), vk_groups(m, tile), 1,
            all_rows(b) * k * m);
     vk_norm_done(v);

@@ -15,24 +15,37 @@ static const struct shader {
     struct spirv {
         const uint32_t *code;
         size_t n_bytes;
-    } plain, wide, dot; /* wide: for devices with 64-bit integers; dot: and dot products of bytes; may be absent */
+    } plain, wide, dot;  /* wide: for devices with 64-bit integers; dot: and dot products of bytes; may be absent */
+    struct spirv matrix; /* for devices with products of matrices, where plain has a model of these; may be absent */
 } shaders[VK_N_SHADER] = {
 #define SPIRV(code)                                                                                                    \
     {                                                                                                                  \
         code, sizeof code                                                                                              \
     }
-#define SHADER(name)      {#name, SPIRV(code_##name), {NULL, 0}, {NULL, 0}},
-#define SHADER_WIDE(name) {#name, SPIRV(code_##name), SPIRV(code_wide_##name), {NULL, 0}},
+#define SHADER(name_)      {.name = #name_, .plain = SPIRV(code_##name_)},
+#define SHADER_WIDE(name_) {.name = #name_, .plain = SPIRV(code_##name_), .wide = SPIRV(code_wide_##name_)},
 #if HAS_DOT
-#define SHADER_DOT(name) {#name, SPIRV(code_##name), SPIRV(code_wide_##name), SPIRV(code_dot_##name)},
+#define SHADER_DOT(name_)                                                                                              \
+    {.name = #name_, .plain = SPIRV(code_##name_), .wide = SPIRV(code_wide_##name_), .dot = SPIRV(code_dot_##name_)},
 #else
 #define SHADER_DOT(name) SHADER_WIDE(name)
+#endif
+#if HAS_MATRIX
+#define SHADER_MATRIX(name_) {.name = #name_, .plain = SPIRV(code_##name_), .matrix = SPIRV(code_matrix_##name_)},
+#else
+#define SHADER_MATRIX(name) SHADER(name)
 #endif
 #include "vulkan/vk_shaders.def"
 #undef SHADER
 #undef SHADER_WIDE
 #undef SHADER_DOT
+#undef SHADER_MATRIX
 };
+
+bool vk_has_matrix_shaders(void)
+{
+    return HAS_MATRIX;
+}
 
 /* Replaces the cache by one that begins with these bytes of a driver's. */
 static VkResult open_cache(struct vk *v, const void *bytes, size_t n)
@@ -81,12 +94,20 @@ void vk_pipelines_close(struct vk *v)
     mem_free(p->all);
 }
 
+/* By the device's own products, not by the model of them. */
+static bool multiplies_matrices(const struct vk *v, const struct shader *s)
+{
+    return s->matrix.code && v->limits.matrix[0];
+}
+
 static bool make_module(struct vk *v, enum vk_shader shader)
 {
     const struct shader *s = &shaders[shader];
     const struct spirv *spirv = s->wide.code && v->limits.has_int64 ? &s->wide : &s->plain;
     if (spirv == &s->wide && s->dot.code && v->limits.has_dot)
         spirv = &s->dot;
+    if (multiplies_matrices(v, s))
+        spirv = &s->matrix;
     const VkShaderModuleCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = spirv->n_bytes, .pCode = spirv->code};
     VkShaderModule *m = &v->pipelines.modules[shader];
@@ -100,8 +121,9 @@ static bool make_module(struct vk *v, enum vk_shader shader)
  * whose workgroups don't ask how many others there are in z or, where that is one, in y. */
 static bool may_be_long(enum vk_shader shader)
 {
-    return shader == VK_SHADER_matmul || shader == VK_SHADER_matmul_tile || shader == VK_SHADER_experts ||
-           shader == VK_SHADER_experts_tile || shader == VK_SHADER_down;
+    return shader == VK_SHADER_matmul || shader == VK_SHADER_matmul_tile || shader == VK_SHADER_matmul_matrix ||
+           shader == VK_SHADER_experts || shader == VK_SHADER_experts_tile || shader == VK_SHADER_experts_matrix ||
+           shader == VK_SHADER_down;
 }
 
 static VkPipeline make_pipeline(struct vk *v, const struct vk_program *p)
@@ -113,10 +135,13 @@ static VkPipeline make_pipeline(struct vk *v, const struct vk_program *p)
     for (int i = 0; i < p->n; i++)
         entries[i] = (VkSpecializationMapEntry){(uint32_t)i, (uint32_t)i * 4, 4};
     const VkSpecializationInfo constants = {(uint32_t)p->n, entries, (size_t)p->n * 4, p->constant};
+    const VkPipelineShaderStageCreateFlags stage_flags =
+        multiplies_matrices(v, &shaders[p->shader]) ? VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT : 0;
     const VkComputePipelineCreateInfo info = {.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
                                               .flags =
                                                   may_be_long(p->shader) ? VK_PIPELINE_CREATE_DISPATCH_BASE_BIT : 0,
                                               .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
+                                                        .flags = stage_flags,
                                                         .stage = VK_SHADER_STAGE_COMPUTE_BIT,
                                                         .module = v->pipelines.modules[p->shader],
                                                         .pName = "main",
@@ -221,7 +246,7 @@ struct cache_header {
 static struct cache_header cache_header(const struct vk *v, const uint8_t choices[QUANT_MAX_ID], const void *bytes,
                                         size_t n)
 {
-    struct cache_header h = {.magic = "moebvkp3", .n_bytes = n, .crc = crc32c(0, bytes, n)};
+    struct cache_header h = {.magic = "moebvkp4", .n_bytes = n, .crc = crc32c(0, bytes, n)};
     for (int i = 0; i < QUANT_MAX_ID; i++)
         h.choices[i] = choices[i] & VK_MEASURED ? choices[i] : 0;
     VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};

@@ -18,6 +18,7 @@ enum { MOST_K = 1280, MOST_M = 131, MOST_ROWS = 256 };
 struct fixture {
     struct pool *pool;
     struct backend *devices[2]; /* without and with tiles */
+    const char *tiles;          /* of the second: "1", or "matrix" */
     float x[MOST_M * MOST_K], y[2][MOST_M * MOST_ROWS];
 };
 
@@ -36,6 +37,7 @@ static int open_devices(void **state)
     enum { SKIPPED = 77 };
     struct err e;
     struct fixture *f = *state = calloc(1, sizeof *f);
+    f->tiles = "1";
     for (int i = 0; i < MOST_M * MOST_K; i++)
         f->x[i] = (float)(i * 29 % 113) * 0.02f - 1;
     if (pool_create(&f->pool, 2, &e) != ERR_OK)
@@ -94,13 +96,14 @@ static struct tensor ints(struct backend *b, int64_t n, const int32_t *x)
 }
 
 /* Products with such weights have tiles, or have none, as the device's number says. */
-static struct weight *load(struct backend *b, int device, enum quant_type type, int64_t k, int64_t n_row)
+static struct weight *load(const struct fixture *f, int device, enum quant_type type, int64_t k, int64_t n_row)
 {
+    struct backend *b = f->devices[device];
     struct err e;
     struct weight *w;
     size_t row_bytes = 0;
     const struct weight_desc d = {"test.weight", quant_info(type), k, n_row};
-    setenv("MOEBIUS_VULKAN_TILES", device ? "1" : "0", 1);
+    setenv("MOEBIUS_VULKAN_TILES", device ? f->tiles : "0", 1);
     assert_true(quant_row_bytes(d.type, (uint64_t)k, &row_bytes));
     assert_int_equal(backend_weight_load(b, &d, &(struct weight_source){read_tame, &row_bytes}, &w, &e), ERR_OK);
     return w;
@@ -130,7 +133,7 @@ static void check_product(struct fixture *f, enum quant_type type, const struct 
     struct err e;
     for (int i = 0; i < 2; i++) {
         struct backend *b = f->devices[i];
-        struct weight *w = load(b, i, type, s->k, s->n_row);
+        struct weight *w = load(f, i, type, s->k, s->n_row);
         struct tensor x = floats(b, s->k, s->m, f->x), y = floats(b, s->n_row, s->m, NULL);
         backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {x}, .out = {y}, .weight = {w}});
         assert_int_equal(backend_read(b, &y, f->y[i], &e), ERR_OK);
@@ -149,14 +152,29 @@ static void products_of_each_type_have_the_same_bits(void **state)
             check_product(*state, (enum quant_type)id, &shapes[i]);
 }
 
+static const enum quant_type integer_types[] = {QUANT_Q4_0, QUANT_Q5_0, QUANT_Q8_0, QUANT_Q4_K,
+                                                QUANT_Q5_K, QUANT_Q6_K, QUANT_MXFP4};
+enum { N_INTEGER = sizeof integer_types / sizeof *integer_types };
+
 static void products_of_integers_have_the_same_bits(void **state)
 {
-    static const enum quant_type types[] = {QUANT_Q4_0, QUANT_Q5_0, QUANT_Q8_0, QUANT_Q4_K,
-                                            QUANT_Q5_K, QUANT_Q6_K, QUANT_MXFP4};
     open_without(state, "", "integer");
-    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+    for (int t = 0; t < N_INTEGER; t++)
         for (int i = 0; i < N_SHAPE; i++)
-            check_product(*state, types[t], &shapes[i]);
+            check_product(*state, integer_types[t], &shapes[i]);
+}
+
+/* The device's products of matrices where it and the compiler have them, and the model of them. */
+static void products_of_matrices_have_the_same_bits(void **state)
+{
+    static const char *const lacking[] = {"", "VK_KHR_cooperative_matrix"};
+    for (size_t l = 0; l < 2; l++) {
+        open_without(state, lacking[l], "integer");
+        ((struct fixture *)*state)->tiles = "matrix";
+        for (int t = 0; t < N_INTEGER; t++)
+            for (int i = 0; i < N_SHAPE; i++)
+                check_product(*state, integer_types[t], &shapes[i]);
+    }
 }
 
 /* The shaders for devices with fewer instructions. */
@@ -185,7 +203,7 @@ static void products_that_share_a_dispatch_have_the_same_bits(void **state)
         struct backend *b = f->devices[i];
         struct op all = {.kind = OP_MATMUL, .in = {floats(b, K, M, f->x)}};
         for (int j = 0; j < N_MATRIX; j++) {
-            all.weight[j] = load(b, i, QUANT_Q4_K, K, n_row[j]);
+            all.weight[j] = load(f, i, QUANT_Q4_K, K, n_row[j]);
             all.out[j] = floats(b, n_row[j], M, NULL);
             all.vec[j] = j == 1 ? (struct tensor){0} : floats(b, n_row[j], 1, f->x + j);
         }
@@ -223,14 +241,15 @@ static const struct share {
     int n_token, n_expert;
 } few = {41, N_EXPERT}, many = {MOST_TOKEN, 2};
 
-static struct slot_pool *fill_slots(struct backend *b, int device, const enum quant_type types[EXPERT_N_MATRIX])
+static struct slot_pool *fill_slots(const struct fixture *f, int device, const enum quant_type types[EXPERT_N_MATRIX])
 {
     struct err e;
     struct slot_pool *s;
+    struct backend *b = f->devices[device];
     struct slot_pool_desc d = {.n_embd = N_EMBD, .n_ff = N_FF, .n_slot = N_EXPERT};
     for (int i = 0; i < EXPERT_N_MATRIX; i++)
         d.type[i] = quant_info(types[i]);
-    setenv("MOEBIUS_VULKAN_TILES", device ? "1" : "0", 1);
+    setenv("MOEBIUS_VULKAN_TILES", device ? f->tiles : "0", 1);
     assert_int_equal(backend_slot_pool_create(b, &d, &s, &e), ERR_OK);
     for (int i = 0; i < N_EXPERT * EXPERT_N_MATRIX; i++) {
         int slot = i / EXPERT_N_MATRIX, m = i % EXPERT_N_MATRIX;
@@ -258,7 +277,7 @@ static void check_experts(struct fixture *f, const enum quant_type types[EXPERT_
     }
     for (int i = 0; i < 2; i++) {
         struct backend *b = f->devices[i];
-        struct slot_pool *s = fill_slots(b, i, types);
+        struct slot_pool *s = fill_slots(f, i, types);
         struct tensor x = floats(b, N_EMBD, n, f->x), id = ints(b, n_pair, ids), slot = ints(b, share->n_expert, slots),
                       w = floats(b, N_USED, n, weights), y = floats(b, N_EMBD, n_pair, NULL);
         id.ne[0] = y.ne[1] = N_USED;
@@ -279,10 +298,13 @@ static void sorted_experts_have_the_same_bits(void **state)
 {
     static const enum quant_type kinds[][EXPERT_N_MATRIX] = {{QUANT_Q4_K, QUANT_Q4_K, QUANT_Q6_K},
                                                              {QUANT_Q8_0, QUANT_Q4_0, QUANT_IQ4_XS}};
-    open_without(state, "", "integer");
-    for (int i = 0; i < 2; i++)
-        check_experts(*state, kinds[i], &few);
-    check_experts(*state, kinds[0], &many);
+    for (int t = 0; t < 2; t++) {
+        open_without(state, "", "integer");
+        ((struct fixture *)*state)->tiles = t ? "matrix" : "1";
+        for (int i = 0; i < 2; i++)
+            check_experts(*state, kinds[i], &few);
+        check_experts(*state, kinds[0], &many);
+    }
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_devices, close_devices)
@@ -292,7 +314,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(products_of_each_type_have_the_same_bits), TEST(products_of_integers_have_the_same_bits),
         TEST(lesser_devices_have_the_same_bits),        TEST(products_that_share_a_dispatch_have_the_same_bits),
-        TEST(sorted_experts_have_the_same_bits),
+        TEST(products_of_matrices_have_the_same_bits),  TEST(sorted_experts_have_the_same_bits),
     };
     return cmocka_run_group_tests_name("vulkan tiles", tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* What all shaders share: references to memory, exact conversions, an exponential of our own.
  *
- * Buffers are reached by their addresses, which come in push constants (vk_ops*.c have the same structs in C). No shader
- * uses subgroups: what a sum adds up in which order is fixed by the size of the workgroup alone, so that devices with
- * subgroups of 4 to 128 give the same results. */
+ * Buffers are reached by their addresses, which come in push constants (vk_ops*.c have the same structs in C). What a
+ * sum adds up in which order is fixed by the size of the workgroup alone, so that devices with subgroups of 4 to 128 give
+ * the same results. */
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
 #extension GL_EXT_control_flow_attributes : require

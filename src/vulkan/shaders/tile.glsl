@@ -20,8 +20,6 @@ const uint PART_QUADS = 8;
 const uint W_DEEP = INTEGER == FLOATS ? 4 * PART_QUADS : 8 * INT_UNIT_RUNS,
            X_DEEP = INTEGER == FLOATS ? 4 * PART_QUADS : 4 * RUN_FOURS * INT_UNIT_RUNS;
 
-shared FOUR part_w[W_DEEP * ROW_FOURS];
-shared FOUR part_x[X_DEEP * X_FOURS];
 shared uint x_at[TILE]; /* where each row of activations begins, in floats */
 
 uint my_four()
@@ -33,6 +31,12 @@ uint my_part()
 {
     return gl_LocalInvocationID.x / ROW_FOURS;
 }
+
+#ifdef MATRIX
+#include "matrix.glsl"
+#else
+shared FOUR part_w[W_DEEP * ROW_FOURS];
+shared FOUR part_x[X_DEEP * X_FOURS];
 
 /* The thread's four rows of weights, and four of its activations: each a quad, or a number. */
 uvec4 w_at(uint deep)
@@ -149,6 +153,8 @@ void multiply_quads(precise inout vec4 acc[MY_TILE])
     }
 }
 
+#endif
+
 /* ---- both -------------------------------------------------------------------------------------------------------- */
 
 /* The thread's elements: four rows of weights with each of MY_TILE rows of activations, of which n are there. w: the
@@ -168,6 +174,11 @@ void multiply_tile(Words w, uint n_group, uint group, Floats x, uint n, uint k, 
         for (uint u = chain; u < n_unit; u += N_CHAIN)
             for (uint first = 0; first < (INTEGER == FLOATS ? UNIT / 4 : 1); first += PART_QUADS) {
                 barrier(); /* all are done with the part before */
+#ifdef MATRIX
+                load_integers(w, x, u);
+                barrier();
+                multiply_unit(has_any, acc);
+#else
                 if (INTEGER == FLOATS)
                     load_floats(w, x, u, first);
                 else
@@ -179,6 +190,7 @@ void multiply_tile(Words w, uint n_group, uint group, Floats x, uint n, uint k, 
                     multiply_quads(acc);
                 else
                     multiply_unit(acc);
+#endif
             }
         [[unroll]] for (uint t = 0; t < MY_TILE; t++) /* a sum that began at 0 would lose the sign of -0 */
             total[t] = chain == 0 ? acc[t] : total[t] + acc[t];
