@@ -16,6 +16,7 @@ OUTPUT = {"-o": 2, "-MQ": 2, "-MF": 2, "-MD": 1, "-c": 1}  # words about output 
 
 def make_generated(folder):
     """What meson's own commands make: sources and headers. Targets for people are left out."""
+    subprocess.run(["ninja", "-C", folder, "build.ninja"], stdout=subprocess.DEVNULL, check=True)  # if meson's files have changed
     targets = subprocess.run(["ninja", "-C", folder, "-t", "targets", "all"], stdout=subprocess.PIPE, text=True, check=True).stdout
     files = [name for name, _, rule in (line.partition(": ") for line in targets.splitlines())
              if rule.startswith("CUSTOM_COMMAND") and name.endswith((".c", ".h"))]
