@@ -405,7 +405,7 @@ static moebius_counters counters(const moebius_engine *engine)
                               .n_gpu_dispatch = gpu.n_dispatch,
                               .n_gpu_barrier = gpu.n_barrier,
                               .n_gpu_submit = gpu.n_submit,
-                              .roof_bytes = engine_roof_bytes(engine)};
+                              .roof_bytes = engine->roof_bytes};
 }
 
 void moebius_engine_counters_sized(const moebius_engine *engine, moebius_counters *out, size_t out_bytes)

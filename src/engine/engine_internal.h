@@ -117,8 +117,12 @@ struct moebius_engine {
     struct cache_watch cache;      /* of the first device's slots, if they are a cache */
 
     /* memory.c */
-    size_t bound_bytes;       /* the bound on the process's peak, options.ram_bytes or chosen; 0: none */
-    size_t need_bytes;        /* of that, what was found to be needed last time that it was too little */
+    size_t bound_bytes; /* the bound on the process's peak, options.ram_bytes or chosen; 0: none */
+    struct engine_refused {
+        size_t need_bytes; /* of that, what it needs at least; 0: none was refused */
+        int64_t n_ctx;
+        int kv;               /* a moebius_kv_type */
+    } refused;                /* the last session that had no room */
     size_t overhead_bytes;    /* memory of the process that base/mem.h does not count */
     size_t limit_bytes;       /* the limit on what base/mem.h counts */
     size_t spare_bytes;       /* room below the limit for what operations take when they first run */
@@ -146,7 +150,8 @@ struct moebius_engine {
     /* saved_file.c */
     uint64_t fingerprint; /* store_fingerprint; 0 before it was asked for */
     /* roof.c */
-    char *roof_memory;      /* what is read to measure; NULL before the first time */
+    char *roof_memory; /* [roof_bytes] what is read to measure; NULL before the first time */
+    size_t roof_bytes;
     struct pool *roof_pool; /* as many threads as several devices have; NULL: the one device's measure */
 };
 
@@ -366,9 +371,7 @@ double engine_drive_speed(const moebius_engine *g);
 
 /* Bytes a second that all threads read from memory, with up to n_bytes of it; 0 where there is no room for that. */
 double engine_read_speed(moebius_engine *g, size_t n_bytes);
-/* The memory that measuring keeps. */
-size_t engine_roof_bytes(const moebius_engine *g);
-/* Frees it. */
+/* Frees the memory that measuring took. */
 void engine_roof_close(moebius_engine *g);
 
 /* ---- tuning.c -------------------------------------------------------------------------------------------------- */

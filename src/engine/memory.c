@@ -83,9 +83,8 @@ static err_code least_bytes(const moebius_engine *g, size_t *n_bytes, struct err
     return ERR_OK;
 }
 
-static err_code too_little(moebius_engine *g, size_t need, const char *for_what, struct err *e)
+static err_code too_little(const moebius_engine *g, size_t need, const char *for_what, struct err *e)
 {
-    g->need_bytes = need;
     return err_set(e, ERR_LIMIT,
                    "%.1f MiB of memory%s are not enough: %s needs at least %.1f MiB (%zu bytes), of which "
                    "%d MiB are a reserve for threads and small things, which may stay unused",
@@ -296,8 +295,10 @@ err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void
     size_t spare = (size_t)plan_spare_bytes(session, scratch);
     g->spare_bytes = spare > g->spare_bytes ? spare : g->spare_bytes; /* of several sessions the largest decides */
     size_t need = mem_total_bytes() + later - experts_more + g->spare_bytes;
-    if (need > g->limit_bytes)
-        return too_little(g, need + g->overhead_bytes, "this session", e);
+    if (need > g->limit_bytes) {
+        g->refused.need_bytes = need + g->overhead_bytes;
+        return too_little(g, g->refused.need_bytes, "this session", e);
+    }
     reclaim(g, 1);
     engine_memory_pass(g, g->n_batch);
     note_streaming(g);

@@ -460,7 +460,6 @@ static void take_memory(moebius_plan *p, const moebius_engine *g, struct plan_se
 {
     s->own_bytes = 0;
     s->ram_bytes = g->bound_bytes;
-    s->least_bytes = g->need_bytes;
     if (!g->bound_bytes)
         p->machine.ram_bytes = p->machine.free_bytes = 0;
     s->expert_bytes = (uint64_t)g->options.expert_ram_bytes;
@@ -505,6 +504,8 @@ static err_code plan_engine(moebius_plan *p, const void *engine, const moebius_p
     TRY(planning_facts_describe(&p->facts, g->gguf, gguf_file_path(g->gguf, 0), &params, e));
     struct plan_settings s = settings_of(p, o);
     take_memory(p, g, &s);
+    if (o->kv == g->refused.kv && s.n_ctx >= g->refused.n_ctx)
+        s.least_bytes = g->refused.need_bytes;
     look_at_ranks(p, g, &s);
     look_at_gpus(p, g, &s);
     s.sort_cutoff = tuning_measured_cutoff(engine_tuning(g), p->facts.fingerprint);

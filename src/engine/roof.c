@@ -2,12 +2,15 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/topology.h"
 #include "engine/engine_internal.h"
 #include "engine/sized.h"
 #include "kernels/kernels.h"
 
 /* Memory to read: much more than caches hold. */
 enum { CHUNK_BYTES = 4 << 20, MIN_CHUNKS = 64, CHUNKS_A_THREAD = 8, N_READ = 6 };
+/* Where there is no room for that: so many times the last cache and some more, as part of it may stay there. */
+enum { LEAST_CACHES = 2, LEAST_CHUNKS = 8 };
 enum { N_TASK_A_THREAD = 16, N_ROUND = 100000, N_TILE_ROUND = 10000, N_REPEAT = 3 };
 
 struct roof_loop {
@@ -73,15 +76,26 @@ static err_code find_pool(moebius_engine *g, struct pool **pool, struct err *e)
     return ERR_OK;
 }
 
+static size_t least_roof_bytes(void)
+{
+    struct topology_counts c;
+    topology_count(&c);
+    return LEAST_CHUNKS * (size_t)CHUNK_BYTES + LEAST_CACHES * (size_t)c.l3_bytes;
+}
+
 static err_code map_memory(moebius_engine *g, struct pool *pool, struct err *e)
 {
-    size_t n_bytes = n_chunks(g) * CHUNK_BYTES;
+    size_t n_bytes = n_chunks(g) * CHUNK_BYTES, least;
     if (g->roof_memory)
         return ERR_OK;
     g->roof_memory = mem_map(n_bytes, MEM_SCRATCH);
+    least = g->roof_memory ? 0 : least_roof_bytes();
+    while (!g->roof_memory && n_bytes / 2 >= least)
+        g->roof_memory = mem_map(n_bytes /= 2, MEM_SCRATCH);
     if (!g->roof_memory)
         return err_nomem(e, n_bytes, "measuring the memory");
-    pool_run(pool, n_chunks(g), write_task, &(struct roof_loop){g->kernels, g->roof_memory});
+    g->roof_bytes = n_bytes;
+    pool_run(pool, g->roof_bytes / CHUNK_BYTES, write_task, &(struct roof_loop){g->kernels, g->roof_memory});
     return ERR_OK;
 }
 
@@ -101,13 +115,9 @@ double engine_read_speed(moebius_engine *g, size_t n_bytes)
 static void unmap_memory(moebius_engine *g)
 {
     if (g->roof_memory)
-        mem_unmap(g->roof_memory, n_chunks(g) * CHUNK_BYTES, MEM_SCRATCH);
+        mem_unmap(g->roof_memory, g->roof_bytes, MEM_SCRATCH);
     g->roof_memory = NULL;
-}
-
-size_t engine_roof_bytes(const moebius_engine *g)
-{
-    return g->roof_memory ? n_chunks(g) * CHUNK_BYTES : 0;
+    g->roof_bytes = 0;
 }
 
 void engine_roof_close(moebius_engine *g)
@@ -124,7 +134,7 @@ static err_code measure(moebius_engine *g, moebius_roof *roof, struct err *e)
     pool_use(pool, n_threads); /* decoding may have put some to sleep */
     TRY(map_memory(g, pool, e));
     struct roof_loop l = {g->kernels, g->roof_memory};
-    size_t n_chunk = n_chunks(g), n_task = N_TASK_A_THREAD * (size_t)n_threads;
+    size_t n_chunk = g->roof_bytes / CHUNK_BYTES, n_task = N_TASK_A_THREAD * (size_t)n_threads;
     double n_int8 = (double)g->kernels->peak_int8(1) * N_ROUND * (double)n_task;
     double n_float = (double)g->kernels->peak_float(1) * N_ROUND * (double)n_task;
     roof->int8_per_s = best_rate(pool, N_REPEAT, n_task, int8_task, &l, n_int8);

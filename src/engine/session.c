@@ -114,6 +114,7 @@ static err_code create(void *user, size_t *later_bytes, struct err *e)
     if (n_batch > n_ctx)
         n_batch = n_ctx;
     s->n_batch = (n_batch + BATCH_UNIT - 1) / BATCH_UNIT * BATCH_UNIT;
+    s->engine->refused = (struct engine_refused){.n_ctx = n_ctx, .kv = o->kv};
     TRY(find_pool(s->engine, o->kv, n_ctx, s->n_batch, &pool, e));
     TRY(map_ids(s, n_ctx, e));
     TRY(model_state_create(&s->state, pool, n_ctx, e));

@@ -42,31 +42,16 @@ uint half_of(uint s)
     return TYPE == Q6_K ? s / 2 : s;
 }
 
-/* A quad of each of the thread's four rows. */
 void put_w(uint quad, uvec4 rows)
 {
     [[unroll]] for (uint r = 0; r < 4; r++)
         tile_w[(4 * my_four() + r) * W_STRIDE + quad] = quad_of(rows[r]);
 }
 
-uvec4 run_four(Floats x, uint t, uint run, uint four)
-{
-    return four_at(uvec2(x), 4 * ((x_at[t] / RUN + run) * RUN_FOURS + four));
-}
-
 void load_integers(Words w, Floats x, uint u)
 {
-    uint tid = gl_LocalInvocationID.x, j = my_part();
-    Unit unit;
-    find_integers(w, my_four() % (ROWS / MINE) * MINE, u);
-    load_head(unit);
-    begin_integers(unit);
-    [[unroll]] for (uint r = 0; r < INT_ROUNDS; r++) {
-        uvec4 low, high;
-        unpack_quads(j, load_quads(r, j), HAS_MORE ? load_more(r, j) : uvec4(0), low, high);
-        put_w(4 * r + j, low);
-        put_w(4 * INT_ROUNDS + 4 * r + j, high);
-    }
+    uint tid = gl_LocalInvocationID.x;
+    load_w(w, u);
     for (uint i = tid; i < N_SUM * (DEEP / 4) * TILE; i += N_THREAD) {
         uint t = i % TILE, four = i / TILE % (DEEP / 4), s = i / (DEEP / 4 * TILE);
         bool is_left_out = TYPE == Q6_K && four != s % 2;

@@ -32,6 +32,35 @@ uint my_part()
     return gl_LocalInvocationID.x / ROW_FOURS;
 }
 
+/* ---- a unit's integers ------------------------------------------------------------------------------------------- */
+
+/* A unit's bytes: quads 4 r + j of its low half, then those of its high half. */
+const uint HALF_QUADS = 4 * INT_ROUNDS;
+
+/* Puts a quad of each of the thread's four rows of weights into shared memory. */
+void put_w(uint quad, uvec4 rows);
+
+void load_w(Words w, uint u)
+{
+    uint j = my_part();
+    Unit unit;
+    find_integers(w, my_four() % (ROWS / MINE) * MINE, u);
+    load_head(unit);
+    begin_integers(unit);
+    [[unroll]] for (uint r = 0; r < INT_ROUNDS; r++) {
+        uvec4 low, high;
+        unpack_quads(j, load_quads(r, j), HAS_MORE ? load_more(r, j) : uvec4(0), low, high);
+        put_w(4 * r + j, low);
+        put_w(HALF_QUADS + 4 * r + j, high);
+    }
+}
+
+/* Four dwords of a run of activations of row t. */
+uvec4 run_four(Floats x, uint t, uint run, uint four)
+{
+    return four_at(uvec2(x), 4 * ((x_at[t] / RUN + run) * RUN_FOURS + four));
+}
+
 #ifdef MATRIX
 #include "matrix.glsl"
 #else
@@ -58,26 +87,19 @@ void put_x(uint deep, uint f, uvec4 rows[4])
 
 /* ---- integers ---------------------------------------------------------------------------------------------------- */
 
-/* A unit's bytes: quads 4 r + j of its low half, then those of its high half. */
-const uint HALF_QUADS = 4 * INT_ROUNDS;
+void put_w(uint quad, uvec4 rows)
+{
+    part_w[quad * ROW_FOURS + my_four()] = pack_four(rows);
+}
+
 void load_integers(Words w, Floats x, uint u)
 {
-    uint tid = gl_LocalInvocationID.x, j = my_part();
-    Unit unit;
-    find_integers(w, my_four() % (ROWS / MINE) * MINE, u);
-    load_head(unit);
-    begin_integers(unit);
-    [[unroll]] for (uint r = 0; r < INT_ROUNDS; r++) {
-        uvec4 low, high;
-        unpack_quads(j, load_quads(r, j), HAS_MORE ? load_more(r, j) : uvec4(0), low, high);
-        part_w[(4 * r + j) * ROW_FOURS + my_four()] = pack_four(low);
-        part_w[(HALF_QUADS + 4 * r + j) * ROW_FOURS + my_four()] = pack_four(high);
-    }
-    for (uint i = tid; i < RUN_FOURS * INT_UNIT_RUNS * X_FOURS; i += N_THREAD) {
+    load_w(w, u);
+    for (uint i = gl_LocalInvocationID.x; i < RUN_FOURS * INT_UNIT_RUNS * X_FOURS; i += N_THREAD) {
         uint f = i % X_FOURS, four = i / X_FOURS, run = four < RUN_FOURS ? low_run : high_run;
         uvec4 rows[4];
         [[unroll]] for (uint c = 0; c < 4; c++)
-            rows[c] = four_at(uvec2(x), 4 * ((x_at[4 * f + c] / RUN + run) * RUN_FOURS + four % RUN_FOURS));
+            rows[c] = run_four(x, 4 * f + c, run, four % RUN_FOURS);
         put_x(4 * four, f, rows);
     }
 }
