@@ -376,12 +376,13 @@ void machine_set_rate(struct machine *m, enum machine_rate rate, int n_threads, 
     }
 }
 
-/* The best of any depth with reads of so many bytes. */
+/* The best of any depth with reads of so many bytes. Longer reads are no slower than shorter ones: what was measured
+ * to be so met a drive that had something else to do. */
 static double best_depth(const struct machine_drive *d, int64_t n_bytes)
 {
     double best = 0;
     for (int i = 0; i < d->n_read; i++)
-        if (d->reads[i].n_bytes == n_bytes && d->reads[i].bytes_per_s > best)
+        if (d->reads[i].n_bytes <= n_bytes && d->reads[i].bytes_per_s > best)
             best = d->reads[i].bytes_per_s;
     return best;
 }

@@ -104,8 +104,8 @@ void machine_scale_rate(struct machine *m, enum machine_rate rate, double factor
 /* The rate of n_threads is per_s, and what goes with it changes in proportion. Units and drives that are unknown
  * stay so. */
 void machine_set_rate(struct machine *m, enum machine_rate rate, int n_threads, double per_s);
-/* The best rate of reads of n_bytes that a drive reached: between two sizes in proportion to their logarithms, of
- * smaller ones in proportion to the size, of larger ones no more; 0: unknown. */
+/* The best rate of reads of n_bytes or less that a drive reached: between two sizes in proportion to their logarithms,
+ * of smaller ones in proportion to the size, of larger ones no more; 0: unknown. */
 double machine_drive_speed(const struct machine_drive *d, double n_bytes);
 
 #endif

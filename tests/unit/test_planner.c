@@ -997,6 +997,10 @@ static void rates_between_measurements_are_read_off(void **state)
     assert_within(machine_drive_speed(d, 1e7), 5.22e9, 1e-9);
     assert_within(machine_drive_speed(d, 4096), 3.06e9 / 16, 1e-9);
     assert_true(machine_drive_speed(&(struct machine_drive){0}, 4096) == 0);
+    const struct machine_drive disturbed = {.n_read = 3,
+                                            .reads = {{65536, 4, 2e8}, {1 << 20, 1, 1e9}, {4 << 20, 1, 1e8}}};
+    assert_within(machine_drive_speed(&disturbed, 2e6), 1e9, 1e-9);
+    assert_within(machine_drive_speed(&disturbed, 1 << 22), 1e9, 1e-9);
 }
 
 static void misses_follow_counts_of_earlier_runs(void **state)
