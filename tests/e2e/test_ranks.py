@@ -55,13 +55,19 @@ def mpi(n_rank, *args, others=None, way=WAYS[0]):
     return command
 
 
-def run_ranks(n_rank, *args, code=0, **kw):
+def finish_ranks(n_rank, *args, **kw):
+    """The exit status, what was printed, and what was said."""
     r = subprocess.run(mpi(n_rank, *args, **kw), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                        timeout=120)
     err = r.stderr.decode(errors="replace")
-    assert (r.returncode == code) if code is not None else r.returncode != 0, f"exit {r.returncode}: {args}\n{err[-2000:]}"
     assert "runtime error" not in err and "AddressSanitizer" not in err, err
-    return r.stdout, err
+    return r.returncode, r.stdout, err
+
+
+def run_ranks(n_rank, *args, code=0, **kw):
+    status, out, err = finish_ranks(n_rank, *args, **kw)
+    assert (status == code) if code is not None else status != 0, f"exit {status}: {args}\n{err[-2000:]}"
+    return out, err
 
 
 def logits_of(runner, model, tokens, *options):
@@ -172,12 +178,11 @@ def test_commands_run_under_mpirun():
 def test_what_a_refusal_offers_works():
     command = ["ppl", "-m", DEMO, "-f", long_text(), "--cold"]
     for less in range(0, 48, 4):  # how much a program with sanitizers takes differs from run to run
-        r = subprocess.run(mpi(2, *command, "--ram", f"{int(RAM[:-1]) - less}M"), stdin=subprocess.DEVNULL,
-                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=120)
-        if r.returncode != 0:
+        status, _, err = finish_ranks(2, *command, "--ram", f"{int(RAM[:-1]) - less}M")
+        if status != 0:
             break
-    assert r.returncode != 0, "nothing was refused"
-    run_ranks(2, *command, "--ram", re.search(r"--ram (\d+M),", r.stderr).group(1))
+    assert status != 0, "nothing was refused"
+    run_ranks(2, *command, "--ram", re.search(r"--ram (\d+M),", err).group(1))
 
 
 def test_what_can_not_be_divided_is_refused():
