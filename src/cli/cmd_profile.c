@@ -1,3 +1,4 @@
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -135,6 +136,11 @@ static void print_gate(const struct gate_curve *c, const struct gate *g)
     for (int i = 0; i < c->n_point; i++)
         printf("%8.1f%% %14.1f%% %13.2f%s\n", 100 * c->points[i].share, 100 * c->points[i].hit, c->points[i].moved,
                c->points[i].share == g->share ? "   <- decided for" : "");
+    if (c->n_count)
+        printf("\nexperts that tokens choose together, of what even choices would\n"
+               "tokens   of as many texts   of a prompt\n");
+    for (int i = 0; i < c->n_count; i++)
+        printf("%6" PRId64 " %18.1f%% %12.1f%%\n", c->counts[i].n, 100 * c->counts[i].apart, 100 * c->counts[i].in_row);
     printf("\n%s: %s\n", g->passes ? "pass" : "hold", g->reason);
 }
 

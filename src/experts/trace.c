@@ -158,3 +158,40 @@ err_code trace_parse(struct trace *t, const char *text, size_t n, const char *na
         trace_close(t);
     return code;
 }
+
+/* ---- counting -------------------------------------------------------------------------------------------------- */
+
+enum { MOST_PLACES = 64 };
+
+/* Experts of one layer that the tokens from `at` choose. seen [n_expert]: marks of those before, all other than `mark`.
+ */
+static int64_t count_distinct(const struct trace *t, const struct trace_layer *l, int64_t at, int64_t n, int64_t step,
+                              int64_t *seen, int64_t mark)
+{
+    int64_t n_distinct = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t *ids = t->ids + (at + i * step) * t->n_choice + l->first;
+        for (int64_t r = 0; r < l->n_used; r++) {
+            n_distinct += seen[ids[r]] != mark;
+            seen[ids[r]] = mark;
+        }
+    }
+    return n_distinct;
+}
+
+err_code trace_distinct(const struct trace *t, int64_t n, int64_t step, double *share, struct err *e)
+{
+    int64_t n_start = t->n_tok - (n - 1) * step, n_place = n_start < MOST_PLACES ? n_start : MOST_PLACES, mark = 0;
+    int64_t *seen = mem_calloc(LIMIT_EXPERTS, sizeof *seen);
+    assert(n >= 1 && step >= 1 && n_start >= 1);
+    if (!seen)
+        return err_nomem(e, LIMIT_EXPERTS * sizeof *seen, "counts of a trace");
+    *share = 0;
+    for (int64_t i = 0; i < n_place; i++)
+        for (int l = 0; l < t->n_layer; l++)
+            *share += (double)count_distinct(t, &t->layers[l], i * n_start / n_place, n, step, seen, ++mark) /
+                      (double)t->layers[l].n_expert;
+    *share /= (double)n_place * t->n_layer;
+    mem_free(seen);
+    return ERR_OK;
+}

@@ -48,6 +48,10 @@ MUST_USE err_code trace_parse(struct trace *t, const char *text, size_t n, const
                               struct err *e);
 void trace_print(const struct trace *t, uint64_t fingerprint, FILE *f);
 
+/* The share of a layer's experts that n tokens choose together, each `step` tokens after the one before: the mean over
+ * the layers and over up to 64 places of the text, evenly spread. n, step >= 1; the last of n is in the text. */
+MUST_USE err_code trace_distinct(const struct trace *t, int64_t n, int64_t step, double *share, struct err *e);
+
 /* ---- replay ---------------------------------------------------------------------------------------------------- */
 
 struct replay {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "jobs/profile.h"
+#include "planner/ceiling.h"
 
 /* Moves may take a sixteenth of the time, as those of the live cache; where that is not known there are so many. */
 enum { MOVE_PART = 16, MOST_MOVES = 16, UNKNOWN_MOVES = 2 };
@@ -69,6 +70,33 @@ static err_code measure_curve(const struct gate_job *j, int64_t moves, struct ga
     return is_added ? ERR_OK : add_point(j, j->share, moves, c, e);
 }
 
+/* ---- distinct experts -------------------------------------------------------------------------------------------- */
+
+/* Of n tokens whose choices are even. */
+static double even_share(const struct trace *t, int64_t n)
+{
+    double share = 0;
+    for (int l = 0; l < t->n_layer; l++)
+        share += ceiling_distinct(t->layers[l].n_expert, t->layers[l].n_used, (double)n) /
+                 (double)t->layers[l].n_expert / t->n_layer;
+    return share;
+}
+
+/* A text shows a number of tokens in several places, or nothing of it. */
+enum { MOST_TOKENS = 512, LEAST_PLACES = 8 };
+
+static err_code measure_distinct(const struct gate_job *j, struct gate_curve *c, struct err *e)
+{
+    const struct trace *t = j->trace;
+    for (int64_t n = 2; n <= MOST_TOKENS && n * LEAST_PLACES <= t->n_tok; n *= 2) {
+        double apart, in_row, even = even_share(t, n);
+        TRY(trace_distinct(t, n, t->n_tok / n, &apart, e));
+        TRY(trace_distinct(t, n, 1, &in_row, e));
+        c->counts[c->n_count++] = (struct gate_count){n, apart / even, in_row / even};
+    }
+    return ERR_OK;
+}
+
 err_code gate_run(const struct gate_job *j, struct gate_curve *c, struct gate *out, struct err *e)
 {
     *c = (struct gate_curve){.fingerprint = j->fingerprint, .n_tok = j->trace->n_tok, .n_layer = j->trace->n_layer};
@@ -78,6 +106,7 @@ err_code gate_run(const struct gate_job *j, struct gate_curve *c, struct gate *o
     TRY(measure_skew(j, c, e));
     const struct gate_costs costs = gate_costs(j->machine, c->expert_bytes, j->n_first_thread, j->n_other_thread);
     TRY(measure_curve(j, most_moves(&costs, c), c, e));
+    TRY(measure_distinct(j, c, e));
     gate_decide(out, c, j->share, &costs);
     return ERR_OK;
 }

@@ -131,10 +131,31 @@ static double part_s(const struct ceiling_params *p, const struct plan_cost *c, 
     return most(n_read * c->n_bytes / read_per_s, compute);
 }
 
-/* Both compute a layer at the same time, and the longer one counts. */
-static void add_divided(const struct ceiling_params *p, const struct plan_layer *y, double n, struct ceiling_time *t)
+/* The tokens of a pass: of a prompt, or one of each text. */
+struct tokens {
+    double n, n_last; /* in all, and those that go on from the last layer's attention */
+    bool in_row;      /* one text's */
+};
+
+/* Of a pass, the tokens that meet a layer's experts. */
+static double n_meeting(const struct ceiling_params *p, int layer, const struct tokens *tokens)
 {
-    double distinct = ceiling_distinct(y->n_expert, y->n_used, n), n_choice = n * (double)y->n_used;
+    return layer == p->facts->n_moe - 1 ? tokens->n_last : tokens->n;
+}
+
+/* Of a layer's experts, those that n tokens choose: even choices, or as a text showed. */
+static double n_distinct(const struct ceiling_params *p, const struct plan_layer *y, double n, bool in_row)
+{
+    double even = ceiling_distinct(y->n_expert, y->n_used, n);
+    double shown = p->facts->curve ? even * gate_distinct(p->facts->curve, n, in_row) : even;
+    return least(most(shown, (double)y->n_used), (double)y->n_expert);
+}
+
+/* Both compute a layer at the same time, and the longer one counts. */
+static void add_divided(const struct ceiling_params *p, const struct plan_layer *y, double n, bool in_row,
+                        struct ceiling_time *t)
+{
+    double distinct = n_distinct(p, y, n, in_row), n_choice = n * (double)y->n_used;
     double hit = p->gpu_hit, miss = 1 - p->gpu_hit;
     double here = part_s(p, &y->expert, distinct * hit, n_choice * hit, p->read_per_s);
     double beside = part_s(p, &y->expert, distinct * miss, n_choice * miss, p->cpu_read_per_s);
@@ -142,15 +163,18 @@ static void add_divided(const struct ceiling_params *p, const struct plan_layer 
 }
 
 /* A layer's experts for n tokens together. Of several ranks the longest counts; a message there and back follows. */
-static void add_layer(const struct ceiling_params *p, int layer, double n, struct ceiling_time *t)
+static void add_layer(const struct ceiling_params *p, int layer, const struct tokens *tokens, struct ceiling_time *t)
 {
     const struct plan_layer *y = &p->facts->layers[layer];
+    double n = n_meeting(p, layer, tokens);
+    if (!(n > 0))
+        return;
     bool is_beside = layer >= p->facts->n_moe - p->n_cpu_moe;
     if (p->is_divided) {
-        add_divided(p, y, n, t);
+        add_divided(p, y, n, tokens->in_row, t);
         return;
     }
-    double s = part_s(p, &y->expert, ceiling_distinct(y->n_expert, y->n_used, n), n * (double)y->n_used,
+    double s = part_s(p, &y->expert, n_distinct(p, y, n, tokens->in_row), n * (double)y->n_used,
                       is_beside ? p->cpu_read_per_s : p->read_per_s);
     t->part_s[is_beside ? PART_BESIDE : PART_PRODUCTS] +=
         p->rank_most > 0 ? s * p->rank_most + p->rank_round_trip_s : s;
@@ -178,23 +202,17 @@ static double state_s(const struct ceiling_params *p, double n_texts, int64_t fr
     return s;
 }
 
-/* Of a pass of n tokens, those that meet a layer's experts: the last layer's, n_last. */
-static double n_meeting(const struct ceiling_params *p, int layer, double n, double n_last)
-{
-    return layer == p->facts->n_moe - 1 ? n_last : n;
-}
-
 /* Bytes that drives give meanwhile: missed experts. */
-static double drives_bytes(const struct ceiling_params *p, double n, double n_last)
+static double drives_bytes(const struct ceiling_params *p, const struct tokens *tokens)
 {
     double n_bytes = 0;
     if (!(p->miss > 0))
         return 0;
     for (int i = 0; i < p->facts->n_moe; i++) {
         const struct plan_layer *y = &p->facts->layers[i];
-        double n_tok = n_meeting(p, i, n, n_last);
-        if (n_tok > 0)
-            n_bytes += p->miss * ceiling_distinct(y->n_expert, y->n_used, n_tok) * y->expert.n_bytes;
+        double n = n_meeting(p, i, tokens);
+        if (n > 0)
+            n_bytes += p->miss * n_distinct(p, y, n, tokens->in_row) * y->expert.n_bytes;
     }
     return least(n_bytes, p->missing_bytes);
 }
@@ -213,16 +231,15 @@ static bool is_known(const struct ceiling_params *p)
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-/* A pass of n tokens in all, each in its turn with the layers' weights, and with its experts; the last layer goes on
- * with the n_last whose logits are wanted. Its least time is that of drives, which may go on beside all else. */
-static struct ceiling_time begin_pass(const struct ceiling_params *p, double n, double n_last)
+/* Each token in its turn with the layers' weights, and with its experts. The least time is that of drives, which may go
+ * on beside all else. */
+static struct ceiling_time begin_pass(const struct ceiling_params *p, struct tokens tokens)
 {
     struct ceiling_time t = {0};
-    t.part_s[PART_PRODUCTS] = part_s(p, &p->facts->token, 1, n, p->read_per_s);
+    t.part_s[PART_PRODUCTS] = part_s(p, &p->facts->token, 1, tokens.n, p->read_per_s);
     for (int i = 0; i < p->facts->n_moe; i++)
-        if (n_meeting(p, i, n, n_last) > 0)
-            add_layer(p, i, n_meeting(p, i, n, n_last), &t);
-    double n_bytes = drives_bytes(p, n, n_last);
+        add_layer(p, i, &tokens, &t);
+    double n_bytes = drives_bytes(p, &tokens);
     if (n_bytes > 0) {
         t.least_s = n_bytes / p->drive_per_s;
         t.part_s[PART_READS] = t.least_s + p->n_pass * n_bytes / memory_per_s(p);
@@ -243,7 +260,7 @@ static void add_pass(struct ceiling_time *t, const struct ceiling_time *pass)
 static struct ceiling_time step(const struct ceiling_params *p, int64_t n_texts, int64_t n_depth)
 {
     double n = (double)n_texts;
-    struct ceiling_time t = {0}, pass = begin_pass(p, n, n);
+    struct ceiling_time t = {0}, pass = begin_pass(p, (struct tokens){n, n, false});
     pass.part_s[PART_PRODUCTS] += part_s(p, &p->facts->output, 1, n, p->read_per_s);
     pass.part_s[PART_STATE] = state_s(p, n, n_depth, n_depth + 1);
     add_pass(&t, &pass);
@@ -255,7 +272,7 @@ static struct ceiling_time prompt(const struct ceiling_params *p, int64_t from, 
     struct ceiling_time t = {0}, pass;
     for (int64_t at = from, n; at < to; at += n) {
         n = to - at < n_batch ? to - at : n_batch;
-        pass = begin_pass(p, (double)n, at + n < to ? 0 : 1);
+        pass = begin_pass(p, (struct tokens){(double)n, at + n < to ? 0 : 1, true});
         pass.part_s[PART_STATE] = state_s(p, 1, at, at + n);
         add_pass(&t, &pass);
     }

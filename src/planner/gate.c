@@ -61,6 +61,19 @@ double gate_slots_hit(const struct gate_curve *c, double share)
     return a.slots_hit + part * (b.slots_hit - a.slots_hit);
 }
 
+double gate_distinct(const struct gate_curve *c, double n, bool in_row)
+{
+    double n_before = 1, before = 1; /* a single token's are distinct */
+    for (int i = 0; i < c->n_count; i++) {
+        double n_here = (double)c->counts[i].n, here = in_row ? c->counts[i].in_row : c->counts[i].apart;
+        if (n < n_here)
+            return before + fmax(n - n_before, 0) / (n_here - n_before) * (here - before);
+        n_before = n_here;
+        before = here;
+    }
+    return before;
+}
+
 /* ---- deciding ---------------------------------------------------------------------------------------------------- */
 
 /* How long a layer takes whose n choices are each in slots with probability `hit`: both devices compute at once, and
@@ -117,7 +130,7 @@ void gate_decide(struct gate *out, const struct gate_curve *c, double share, con
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
-enum { VERSION = 2 };
+enum { VERSION = 3 };
 
 static json_t *curve_object(const struct gate_curve *c)
 {
@@ -127,11 +140,15 @@ static json_t *curve_object(const struct gate_curve *c)
         json_array_append_new(points,
                               json_pack("{s:f, s:f, s:f, s:f}", "share", c->points[i].share, "hit", c->points[i].hit,
                                         "moved", c->points[i].moved, "slots_hit", c->points[i].slots_hit));
+    json_t *counts = json_array();
+    for (int i = 0; counts && i < c->n_count; i++)
+        json_array_append_new(counts, json_pack("{s:I, s:f, s:f}", "tokens", (json_int_t)c->counts[i].n, "apart",
+                                                c->counts[i].apart, "in_row", c->counts[i].in_row));
     snprintf(model, sizeof model, "%016" PRIx64, c->fingerprint);
-    return json_pack("{s:i, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:o}", "gate", VERSION, "model", model, "policy",
-                     c->policy, "tokens", (json_int_t)c->n_tok, "layers", (json_int_t)c->n_layer, "used",
+    return json_pack("{s:i, s:s, s:s, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o}", "gate", VERSION, "model", model,
+                     "policy", c->policy, "tokens", (json_int_t)c->n_tok, "layers", (json_int_t)c->n_layer, "used",
                      (json_int_t)c->n_used, "expert_bytes", c->expert_bytes, "share_of_90", c->share_of_90, "entropy",
-                     c->entropy, "curve", points);
+                     c->entropy, "curve", points, "distinct", counts);
 }
 
 /* Takes the object over. */
@@ -223,6 +240,26 @@ static err_code get_points(struct gate_curve *c, const json_t *j, const char *na
     return ERR_OK;
 }
 
+static err_code get_counts(struct gate_curve *c, const json_t *j, const char *name, struct err *e)
+{
+    const json_t *list = json_object_get(j, "distinct");
+    size_t n = json_array_size(list);
+    if (!json_is_array(list) || n > GATE_MAX_COUNT)
+        return err_set(e, ERR_FORMAT, "%s: \"distinct\": expected a list of at most %d counts", name, GATE_MAX_COUNT);
+    for (size_t i = 0; i < n; i++) {
+        struct gate_count *x = &c->counts[i];
+        double n_tok;
+        TRY(get(json_array_get(list, i), "tokens", 2, 1e9, &n_tok, name, e));
+        TRY(get(json_array_get(list, i), "apart", 0.001, 1000, &x->apart, name, e));
+        TRY(get(json_array_get(list, i), "in_row", 0.001, 1000, &x->in_row, name, e));
+        x->n = (int64_t)n_tok;
+        if (i > 0 && x->n <= x[-1].n)
+            return err_set(e, ERR_FORMAT, "%s: \"distinct\": expected numbers of tokens that ascend", name);
+    }
+    c->n_count = (int)n;
+    return ERR_OK;
+}
+
 err_code gate_parse(struct gate_curve *c, const char *text, size_t n, const char *name, struct err *e)
 {
     json_error_t error = {0};
@@ -240,6 +277,8 @@ err_code gate_parse(struct gate_curve *c, const char *text, size_t n, const char
         code = get_numbers(c, j, name, e);
     if (code == ERR_OK)
         code = get_points(c, j, name, e);
+    if (code == ERR_OK)
+        code = get_counts(c, j, name, e);
     json_decref(j);
     return code;
 }

@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "planner/machine.h"
 
-enum { GATE_MAX_POINT = 32, GATE_POLICY_BYTES = 8, GATE_REASON_BYTES = 240 };
+enum { GATE_MAX_POINT = 32, GATE_MAX_COUNT = 16, GATE_POLICY_BYTES = 8, GATE_REASON_BYTES = 240 };
 
 /* With slots for a share of the experts: */
 struct gate_point {
@@ -22,6 +22,13 @@ struct gate_point {
     double hit;       /* of choices, found in slots of a device beside another that has all experts: 0 to 1 */
     double moved;     /* experts that a token brings there, in the mean */
     double slots_hit; /* of choices, found where what misses is read into slots at once: 0 to 1 */
+};
+
+/* Of n tokens together: how many experts of a layer they choose, over how many even and independent choices would. */
+struct gate_count {
+    int64_t n;
+    double apart;  /* tokens far from each other, as those of several texts */
+    double in_row; /* tokens that follow each other, as those of a prompt */
 };
 
 /* What a text showed of a model. */
@@ -35,6 +42,8 @@ struct gate_curve {
     double entropy;                           /* of a layer's choices, over that of an even use */
     struct gate_point points[GATE_MAX_POINT]; /* [n_point], shares ascending */
     int n_point;
+    struct gate_count counts[GATE_MAX_COUNT]; /* [n_count], n ascending; none: of a text too short */
+    int n_count;
 };
 
 /* Seconds; 0: not known. */
@@ -60,6 +69,8 @@ struct gate_costs gate_costs(const struct machine *m, double expert_bytes, int n
 void gate_read_off(const struct gate_curve *c, double share, double *hit, double *moved);
 /* The same of what is found where misses are read into slots at once. */
 double gate_slots_hit(const struct gate_curve *c, double share);
+/* What of even choices n tokens make, between two counts in proportion; beyond the last one as that. */
+double gate_distinct(const struct gate_curve *c, double n, bool in_row);
 /* Decides for slots, or layers, that take a share of all experts' memory. */
 void gate_decide(struct gate *out, const struct gate_curve *c, double share, const struct gate_costs *costs);
 
@@ -67,8 +78,8 @@ void gate_decide(struct gate *out, const struct gate_curve *c, double share, con
 MUST_USE err_code gate_json(const struct gate *g, const struct gate_curve *c, char **text, struct err *e);
 
 /* A curve as JSON, NUL-terminated, owned by the caller (mem_free); and back: n bytes of text, `name` for messages.
- * Refused, with the key: other versions, missing keys, values of other types or out of range, shares that don't ascend.
- */
+ * Refused, with the key: other versions, missing keys, values of other types or out of range, shares and counts that
+ * don't ascend. */
 MUST_USE err_code gate_write(const struct gate_curve *c, char **text, struct err *e);
 MUST_USE err_code gate_parse(struct gate_curve *c, const char *text, size_t n, const char *name, struct err *e);
 

@@ -1120,7 +1120,9 @@ static struct gate_curve a_curve(double hit_of_quarter)
         .share_of_90 = 0.6,
         .entropy = 0.9,
         .points = {{0.1, hit_of_quarter / 2, 1, 0.5}, {0.25, hit_of_quarter, 2, 0.75}, {0.5, 0.8, 1, 1}},
-        .n_point = 3};
+        .n_point = 3,
+        .counts = {{2, 0.9, 0.8}, {8, 0.8, 0.5}},
+        .n_count = 2};
 }
 
 static void curves_are_read_off_between_points(void **state)
@@ -1135,6 +1137,35 @@ static void curves_are_read_off_between_points(void **state)
     assert_true(fabs(hit - 0.15) < 1e-9);
     gate_read_off(&c, 1, &hit, &moved);
     assert_true(hit == 1 && moved == 0);
+}
+
+static void tokens_share_experts_as_a_text_showed(void **state)
+{
+    const struct gate_curve c = a_curve(0.6);
+    assert_within(gate_distinct(&c, 1, true), 1, 1e-9);
+    assert_within(gate_distinct(&c, 2, true), 0.8, 1e-9);
+    assert_within(gate_distinct(&c, 5, false), 0.85, 1e-9);
+    assert_within(gate_distinct(&c, 500, true), 0.5, 1e-9);
+    assert_within(gate_distinct(&(struct gate_curve){0}, 8, true), 1, 1e-9);
+}
+
+/* Eight texts, and a prompt, of a model whose tokens choose alike, read less than even choices would. */
+static void plans_read_the_experts_that_a_text_showed(void **state)
+{
+    const struct machine m = read_machine("amx-server");
+    struct plan_facts f = qwen3();
+    struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan even, alike;
+    in.settings.n_depth = 1;
+    in.settings.n_texts = 8;
+    plan_make(&even, &in);
+    const struct gate_curve c = a_curve(0.6);
+    f.curve = &c;
+    plan_make(&alike, &in);
+    assert_within(alike.decode_one.ceiling, even.decode_one.ceiling, 1e-9);
+    assert_true(alike.decode.ceiling > 1.1 * even.decode.ceiling);
+    assert_true(alike.decode.ceiling < even.decode.ceiling / 0.8);
+    assert_true(alike.prefill.ceiling >= even.prefill.ceiling);
 }
 
 /* On a fast link slots pay where text repeats itself, whatever the skew; where it does not, or where waiting for a
@@ -1162,7 +1193,7 @@ static void the_gate_goes_by_hits_and_costs(void **state)
 
 static void curves_are_written_and_read_alike_and_damaged_ones_refused(void **state)
 {
-    static const char *const wrong[][3] = {{"\"gate\": 2", "\"gate\": 3", "\"gate\""},
+    static const char *const wrong[][3] = {{"\"gate\": 3", "\"gate\": 2", "\"gate\""},
                                            {"\"slots_hit\"", "\"slots\"", "\"slots_hit\""},
                                            {"\"tokens\": 1000", "\"tokens\": 0", "\"tokens\""},
                                            {"0000000000001234", "123", "\"model\""},
@@ -1170,6 +1201,9 @@ static void curves_are_written_and_read_alike_and_damaged_ones_refused(void **st
                                            {"\"hit\": 0.6", "\"hit\": 6.0", "\"hit\""},
                                            {"\"share\": 0.25", "\"share\": 0.05", "ascend"},
                                            {"\"entropy\"", "\"entropie\"", "\"entropy\""},
+                                           {"\"distinct\"", "\"distant\"", "\"distinct\""},
+                                           {"\"in_row\": 0.8", "\"in_row\": -1", "\"in_row\""},
+                                           {"\"tokens\": 8", "\"tokens\": 2", "ascend"},
                                            {"{", "[", "JSON"}};
     const struct gate_curve c = a_curve(0.6);
     struct gate_curve again;
@@ -1180,6 +1214,8 @@ static void curves_are_written_and_read_alike_and_damaged_ones_refused(void **st
     assert_int_equal(again.n_point, 3);
     assert_true(again.fingerprint == 0x1234 && again.points[1].hit == 0.6 && again.n_used == 8);
     assert_true(again.points[1].slots_hit == 0.75);
+    assert_true(again.n_count == 2 && again.counts[1].n == 8 && again.counts[1].apart == 0.8);
+    assert_true(again.counts[1].in_row == 0.5);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct bytes b = {0};
         const char *at = strstr(text, wrong[i][0]);
@@ -1230,6 +1266,8 @@ int main(void)
         cmocka_unit_test(ranks_wait_for_the_one_with_most),
         cmocka_unit_test(caches_spare_memory),
         cmocka_unit_test(curves_are_read_off_between_points),
+        cmocka_unit_test(tokens_share_experts_as_a_text_showed),
+        cmocka_unit_test(plans_read_the_experts_that_a_text_showed),
         cmocka_unit_test(the_gate_goes_by_hits_and_costs),
         cmocka_unit_test(curves_are_written_and_read_alike_and_damaged_ones_refused),
     };

@@ -182,6 +182,27 @@ static void groups_do_not_meddle_with_each_other(void **state)
     trace_close(&part[1]);
 }
 
+/* Of four experts each token takes one: pairs of like choices, so that neighbours share and others don't. */
+static void tokens_that_choose_alike_share_experts(void **state)
+{
+    static const int32_t ids[] = {0, 0, 1, 1, 2, 2, 3, 3};
+    const struct trace_layer layer = {.n_expert = 4, .n_used = 1, .slot_bytes = 1};
+    struct trace t;
+    struct err e;
+    double share;
+    assert_int_equal(trace_create(&t, &layer, 1, &e), ERR_OK);
+    assert_int_equal(trace_add(&t, 0, ids, 8, &e), ERR_OK);
+    assert_int_equal(trace_distinct(&t, 1, 1, &share, &e), ERR_OK);
+    assert_true(share == 0.25);
+    assert_int_equal(trace_distinct(&t, 2, 1, &share, &e), ERR_OK);
+    assert_true(share > 0.35 && share < 0.36); /* 3 of 7 places see two experts, 4 one */
+    assert_int_equal(trace_distinct(&t, 2, 2, &share, &e), ERR_OK);
+    assert_true(share == 0.5);
+    assert_int_equal(trace_distinct(&t, 4, 2, &share, &e), ERR_OK);
+    assert_true(share == 1);
+    trace_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,6 +211,7 @@ int main(void)
         cmocka_unit_test(thousands_of_chosen_experts_are_read_and_replayed),
         cmocka_unit_test(reading_takes_time_by_the_file),
         cmocka_unit_test(groups_do_not_meddle_with_each_other),
+        cmocka_unit_test(tokens_that_choose_alike_share_experts),
     };
     return cmocka_run_group_tests_name("trace", tests, NULL, NULL);
 }
