@@ -9,9 +9,10 @@ run in a few ways, whose receipts are what forecasts rest on; those of --check r
 DIR keeps the probe, receipts, prepared stores and what was measured: what is there is not measured again, so that
 forecasts alone can be made anew. --slow DEVICE (MAJOR:MINOR of the models' drive) adds runs whose reads are throttled,
 as root, through version 1 of control groups. Prints a CSV, then a summary. Nothing else should run meanwhile; a run
-beside which the units were slower than the probe's by a tenth, as on a shared host, is made again, four times at most,
+beside which the units were slower than the probe's by a tenth, as on a shared host, is made again, ten times at most,
 and leaves no receipt. So is a run of --check beside which memory, or the drive, was faster or slower by a fifth than
-beside the runs of --learn, of which the forecast is. Needs Python's standard library only.
+beside the runs of --learn, of which the forecast is; what never met the machine as it is forecast to be is left out,
+and counted. Needs Python's standard library only.
 """
 import argparse
 import json
@@ -19,8 +20,10 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 
 SLOW_BYTES_PER_S = 400_000_000
+MOST_RUNS, PAUSE_S = 10, 10
 SLOW_GROUP = "/sys/fs/cgroup/blkio/moebius_slow"
 
 # What calibration sees: threads, tokens in the context, texts, memory as a share of the model, prompt.
@@ -141,17 +144,19 @@ class Bench:
     def bench(self, model, how, is_check):
         rounds = 3 if "ram" in how else 2 if how.get("decode", 1) else 1  # the first prompt finds empty slots
         receipts = os.path.join(self.dir, "moebius/receipts.jsonl")
-        for left in reversed(range(5)):
+        for left in reversed(range(MOST_RUNS)):
             n_bytes = os.path.getsize(receipts) if os.path.exists(receipts) else 0
             out = self.run("bench", *self.flags(model, how), "--cold", "--tokens-from", self.used, "-p", how["prompt"], "-d", how.get("depth", 0),
                            "-n", how.get("decode", 48), "-r", rounds, "--json", *(["--no-receipt"] if is_check else []),
                            slow=how.get("slow", False))
             j = json.loads(out)
-            if left == 0 or self.is_usual(j, how, is_check):
-                return {p: j[p]["tok_per_s"] for p in ("decode", "prefill") if j.get(p)}
+            is_usual = self.is_usual(j, how, is_check)
+            if is_usual or left == 0:
+                return dict({p: j[p]["tok_per_s"] for p in ("decode", "prefill") if j.get(p)}, is_usual=is_usual)
             self.n_disturbed += 1
             if os.path.exists(receipts):
                 os.truncate(receipts, n_bytes)
+            time.sleep(PAUSE_S)
 
     def plan(self, model, how):
         n_decode = how.get("decode", 48)
@@ -164,9 +169,9 @@ class Bench:
                                    "--prompt", how["prompt"]))
 
 
-def row(model, how, what, forecast, measured):
-    """A line of the table; None: nothing was forecast."""
-    if not forecast:
+def row(model, how, what, forecast, measured, is_usual):
+    """A line of the table; None: nothing was forecast, or of another machine than was met."""
+    if not forecast or not is_usual:
         return None
     low, mid, high = forecast["low"], forecast["mid"], forecast["high"]
     return dict(model=os.path.basename(model), settings=" ".join(f"{k}={v}" for k, v in sorted(how.items())),
@@ -178,9 +183,10 @@ def decode_rows(bench, models, hows):
     for model in models:
         for how in hows:
             measured, plan = bench.measure(model, how, is_check=True), bench.plan(model, how)
-            yield row(model, how, "decode", plan["forecast"]["decode"], measured["decode"])
+            yield row(model, how, "decode", plan["forecast"]["decode"], measured["decode"], measured["is_usual"])
             if "depth" not in how:
-                yield row(model, how, "prefill", plan["forecast"]["prefill"], measured["prefill"])
+                yield row(model, how, "prefill", plan["forecast"]["prefill"], measured["prefill"],
+                          measured["is_usual"])
 
 
 def first_rows(bench, models):
@@ -188,7 +194,7 @@ def first_rows(bench, models):
         for how in TO_FIRST:
             measured, plan = bench.measure(model, how, is_check=True), bench.plan(model, how)
             s = next(p["forecast_s"] for p in plan["prompts"] if p["tokens"] == how["prompt"])
-            yield row(model, how, "first", s, how["prompt"] / measured["prefill"])
+            yield row(model, how, "first", s, how["prompt"] / measured["prefill"], measured["is_usual"])
 
 
 def show(rows):
@@ -221,7 +227,7 @@ def main():
             bench.measure(model, how)
     rows = [*decode_rows(bench, args.check, CHECK + (SLOW if args.slow else [])), *first_rows(bench, args.check[:1])]
     show([r for r in rows if r])
-    print(f"# {bench.n_disturbed} runs were disturbed and made again")
+    print(f"# {bench.n_disturbed} runs were disturbed and made again, {sum(not r for r in rows)} lines are left out")
 
 
 if __name__ == "__main__":

@@ -142,6 +142,8 @@ static void describe(struct receipt *r, const struct model_options *o, const moe
     }
     describe_settings(r, o);
     run_plan_fill(r, o, g);
+    if (f->varies)
+        r->planned_bytes = 0;
 }
 
 void cli_receipt_warning(void *user, enum log_level level, const char *line)
@@ -186,6 +188,7 @@ void cli_leave_texts_receipt(const struct model_options *o, const moebius_engine
         n_text += stats->n_ended[i];
     n_text = n_text ? n_text : 1;
     const struct run_figures f = {.method = method,
+                                  .varies = true,
                                   .n_prefill = (int64_t)stats->n_prompt,
                                   .prefill_ns = stats->prefill_ns,
                                   .n_decoded = (int64_t)stats->n_decoded,

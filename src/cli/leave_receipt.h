@@ -29,6 +29,7 @@ struct run_figures {
     int64_t prompt_from;                    /* tokens in the context before it */
     double prefill_ceiling, decode_ceiling; /* tokens a second, as measured beside it; 0: not known */
     double rates[MACHINE_N_RATE];           /* of the machine, measured beside it; 0: not known */
+    bool varies;                            /* texts came and went: their mean says nothing of the memory they took */
 };
 
 /* Leaves one, unless the options or MOEBIUS_NO_RECEIPT say no, nothing was measured for long enough, or what ran is no
