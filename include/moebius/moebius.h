@@ -15,8 +15,9 @@
  * A batch is the tokens of one forward pass, which may be those of several sessions: n_batch tokens of each at most.
  *
  * Thread-safety: an engine and its sessions may be used from one thread at a time; moebius_engine_interrupt alone may
- * be called by any thread meanwhile. A sampler may be used from one thread at a time, beside its engine. Vocabularies,
- * templates, prompts and grammars are read-only and may be shared between threads. */
+ * be called by any thread meanwhile. All engines of a process may be used from one thread at a time where one has a
+ * bound on memory (ram_bytes), as what others take makes it give back. A sampler may be used from one thread at a time,
+ * beside its engine. Vocabularies, templates, prompts and grammars are read-only and may be shared between threads. */
 #ifndef MOEBIUS_MOEBIUS_H
 #define MOEBIUS_MOEBIUS_H
 
@@ -126,9 +127,9 @@ typedef struct moebius_engine_options {
      * size would hold, whenever reads end, and nothing is prefetched. MOEBIUS_USAGE with ram_bytes, as the number of
      * experts in memory then differs from run to run. */
     bool deterministic;
-    /* Memory for the keys, values and recurrent state of all sessions together, in bytes. 0: half of the machine's
-     * memory (of a GPU's own, where one runs the layers, all), or a sixteenth of a limit on addresses (RLIMIT_AS), or
-     * what one session needs if that is more; in either case within ram_bytes. */
+    /* Memory for the keys, values and recurrent state of all sessions of one type of KV cache, in bytes. 0: half of the
+     * machine's memory (of a GPU's own, where one runs the layers, all), or a sixteenth of a limit on addresses
+     * (RLIMIT_AS), or what one session needs if that is more; in either case within ram_bytes. */
     int64_t state_bytes;
     /* Sessions of models with recurrent or windowed layers can go back (moebius_session_truncate) to checkpoints alone:
      * there is one every so many tokens (0: 512; less than 0: none), at the end of each prompt, and where a session was
@@ -648,7 +649,7 @@ typedef struct moebius_batch_item {
  * is read once for all of them. Each session's logits are, to the bit, those that it would have alone. Sessions with
  * one token come first in each batch, then drafts, then as many of the others' tokens as there is room for; what is
  * left waits for the next batch of the call. Nothing is computed where an item is wrong. After another failure each
- * session holds the batches that were done. */
+ * session holds the batches that were done, or has gone back to a checkpoint before them. */
 MOEBIUS_INLINE moebius_status moebius_eval_batch(moebius_engine *engine, const moebius_batch_item *items,
                                                  size_t n_items, moebius_error *error);
 
@@ -705,7 +706,8 @@ MOEBIUS_API bool moebius_session_goes_back(const moebius_session *session);
  *
  * The context and the batch of the session that loads may be others, but the model and the type of the KV cache must be
  * the same, and the tokens must fit. A file that is damaged, of another model or type, or too long is refused, and the
- * session stays as it was. A file that changes between its two readings leaves the session empty. */
+ * session stays as it was. A file that changes between its two readings leaves the session empty, and so does state
+ * without room (MOEBIUS_LIMIT, MOEBIUS_NOMEM). */
 MOEBIUS_API moebius_status moebius_session_save(moebius_session *session, const char *path, moebius_error *error);
 MOEBIUS_API moebius_status moebius_session_load(moebius_session *session, const char *path, moebius_error *error);
 
@@ -741,7 +743,7 @@ MOEBIUS_INLINE moebius_status moebius_part_read(const char *path, moebius_part *
 /* A part's own tokens, ids[n] with n = n_tok - from, which the hashes in its header vouch for. */
 MOEBIUS_API moebius_status moebius_part_tokens(const char *path, int32_t *ids, int64_t n, moebius_error *error);
 /* What the hash of tokens begins with for parts that a session can load: another number for each model and type of KV
- * cache. */
+ * cache, and for sessions with cache-aware routing. */
 MOEBIUS_API moebius_status moebius_session_part_key(const moebius_session *session, uint64_t *key,
                                                     moebius_error *error);
 /* The hash of more tokens after those whose hash is `hash`. It finds candidates: different tokens may have the same. */

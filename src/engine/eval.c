@@ -80,19 +80,37 @@ static err_code fit_work(moebius_engine *g, int64_t n_batch, struct err *e)
     return code;
 }
 
-err_code engine_work_need(moebius_engine *g, int64_t n_batch, struct err *e)
+/* Work space for n_batch tokens in place of what there is; 0: none. After a failure there is none. */
+static err_code replace_work(moebius_engine *g, int64_t n_batch, struct err *e)
 {
-    if (n_batch <= g->n_batch)
-        return ERR_OK;
     size_t before = mem_mapped_bytes(MEM_SCRATCH);
     model_work_close(&g->work);
     g->n_batch = g->n_work = 0;
-    err_code code = model_work_create(&g->work, g->model, n_batch, PLANNING_LOGITS_ROWS, e);
+    err_code code = n_batch ? model_work_create(&g->work, g->model, n_batch, PLANNING_LOGITS_ROWS, e) : ERR_OK;
     g->work_bytes += mem_mapped_bytes(MEM_SCRATCH) - before;
     TRY(code);
     g->n_batch = g->n_work = n_batch;
-    g->token_bytes = model_work_token_bytes(g->work) + (size_t)model_scratch_bytes(g->model, 1);
+    if (n_batch)
+        g->token_bytes = model_work_token_bytes(g->work) + (size_t)model_scratch_bytes(g->model, 1);
     return ERR_OK;
+}
+
+void engine_work_back(moebius_engine *g, int64_t n_batch)
+{
+    struct err e;
+    if (g->n_batch != n_batch && replace_work(g, n_batch, &e) != ERR_OK) /* the next evaluation tries again */
+        log_line(&g->log, LOG_WARN, "work space: %s", e.text);
+}
+
+err_code engine_work_need(moebius_engine *g, int64_t n_batch, struct err *e)
+{
+    int64_t before = g->n_batch;
+    if (n_batch <= before)
+        return ERR_OK;
+    err_code code = replace_work(g, n_batch, e);
+    if (code != ERR_OK)
+        engine_work_back(g, before); /* of the sessions that are there */
+    return code;
 }
 
 static int64_t choose_batch(const moebius_session *s, size_t n)
@@ -284,7 +302,10 @@ static err_code run_pass(struct eval *v, struct err *e)
     params.prefetch = prefetch_trial_begin(&g->prefetch, is_single);
     g->places.is_cache_used = cache_watch_begin(&g->cache, n_tok);
     pool_use(g->pool, thread_tuner_n_threads(&g->thread_tuner, pool_n_threads(g->pool), is_single));
-    TRY(model_forward(g->model, g->work, &params, v->rows, v->n_rows, e));
+    err_code code = model_forward(g->model, g->work, &params, v->rows, v->n_rows, e);
+    for (int64_t r = 0; r < v->n_rows && code != ERR_OK && params.in_place; r++)
+        v->items[v->item[r]].session->last = NULL; /* the text may be at an earlier position now */
+    TRY(code);
     v->n_all = 0;
     took_ns = clock_ns() - start_ns;
     prefetch_trial_end(&g->prefetch, took_ns);
@@ -449,6 +470,8 @@ err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t 
         TRY(session_unpark(items[i].session, e));
     for (size_t i = 0; i < n_items; i++)
         TRY(check_item(g, items, i, n_items, e));
+    for (size_t i = 0; i < n_items; i++)
+        TRY(engine_work_need(g, items[i].session->n_batch, e));
     TRY(check_drafts(g, items, n_items, e));
     if (n_items > FEW_ITEMS) {
         v.done = arena_calloc(&arena, n_items, sizeof *v.done);

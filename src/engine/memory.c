@@ -267,7 +267,7 @@ void engine_memory_pass(moebius_engine *g, int64_t n_tok)
         reclaim(g, kept);
 }
 
-err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void *user, struct err *e)
+static err_code admit(moebius_engine *g, engine_create_fn *create, void *user, struct err *e)
 {
     size_t state[ENGINE_MAX_DEVICE] = {0}, later = 0, session;
     if (!g->is_limited) {
@@ -293,14 +293,24 @@ err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void
     uint64_t scratch = n_here && grew ? (uint64_t)n_here * model_scratch_bytes(g->model, g->n_batch) : 0;
     /* an estimate of what operations will need; for more, experts give slots back */
     size_t spare = (size_t)plan_spare_bytes(session, scratch);
-    g->spare_bytes = spare > g->spare_bytes ? spare : g->spare_bytes; /* of several sessions the largest decides */
-    size_t need = mem_total_bytes() + later - experts_more + g->spare_bytes;
+    spare = spare > g->spare_bytes ? spare : g->spare_bytes; /* of several sessions the largest decides */
+    size_t need = mem_total_bytes() + later - experts_more + spare;
     if (need > g->limit_bytes) {
         g->refused.need_bytes = need + g->overhead_bytes;
         return too_little(g, g->refused.need_bytes, "this session", e);
     }
+    g->spare_bytes = spare;
     reclaim(g, 1);
     engine_memory_pass(g, g->n_batch);
     note_streaming(g);
     return ERR_OK;
+}
+
+err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void *user, struct err *e)
+{
+    int64_t n_batch = g->n_batch;
+    err_code code = admit(g, create, user, e);
+    if (code != ERR_OK)
+        engine_work_back(g, n_batch);
+    return code;
 }

@@ -37,7 +37,6 @@ static err_code park_in_memory(moebius_session *s, struct err *e)
 
 static err_code park(moebius_session *s, const char *path, struct err *e)
 {
-    TRY(session_unpark(s, e));
     s->parked.pos = model_state_pos(s->state);
     s->parked.path = path ? mem_strdup(path) : NULL;
     if (path && !s->parked.path)
@@ -48,6 +47,8 @@ static err_code park(moebius_session *s, const char *path, struct err *e)
 moebius_status moebius_session_park(moebius_session *session, const char *path, moebius_error *error)
 {
     struct err e = {0};
+    if (session_unpark(session, &e) != ERR_OK) /* it stays parked */
+        return engine_status(e.code, &e, error);
     err_code code = park(session, path, &e);
     if (code == ERR_OK) {
         model_state_truncate(session->state, 0);

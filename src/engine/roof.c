@@ -129,8 +129,8 @@ void engine_roof_close(moebius_engine *g)
 static err_code measure(moebius_engine *g, moebius_roof *roof, struct err *e)
 {
     struct pool *pool;
-    int n_threads = engine_n_threads(g) - g->thread_tuner.n_least;
     TRY(find_pool(g, &pool, e));
+    int n_threads = pool_n_threads(pool) - g->thread_tuner.n_least;
     pool_use(pool, n_threads); /* decoding may have put some to sleep */
     TRY(map_memory(g, pool, e));
     struct roof_loop l = {g->kernels, g->roof_memory};

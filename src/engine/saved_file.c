@@ -42,10 +42,11 @@ uint64_t moebius_tokens_hash(uint64_t hash, const int32_t *ids, size_t n)
     return hash;
 }
 
-/* The hash of no tokens: another one for each model and type of caches. */
-static uint64_t make_key(uint64_t fingerprint, uint32_t kv)
+/* The hash of no tokens: another one for each model and type of caches, and where substitutes may have computed. */
+static uint64_t make_key(const moebius_session *s, uint64_t fingerprint)
 {
-    return mix(mix(fingerprint) ^ kv);
+    uint64_t key = mix(mix(fingerprint) ^ (uint32_t)s->options.kv);
+    return car_is_on(&s->car) ? mix(key) : key;
 }
 
 static err_code find_fingerprint(const moebius_session *s, uint64_t *out, struct err *e)
@@ -62,7 +63,7 @@ moebius_status moebius_session_part_key(const moebius_session *session, uint64_t
     struct err e = {0};
     uint64_t fingerprint = 0;
     err_code code = find_fingerprint(session, &fingerprint, &e);
-    *key = make_key(fingerprint, (uint32_t)session->options.kv);
+    *key = make_key(session, fingerprint);
     return engine_status(code, &e, error);
 }
 
@@ -89,7 +90,7 @@ err_code saved_make_header(const moebius_session *s, int64_t from, int64_t n_tok
     snprintf(h->arch, sizeof h->arch, "%s", m->arch);
     h->n_bytes = saved_bytes(s, h->from, h->n_tok, h->n_logits);
     TRY(find_fingerprint(s, &h->fingerprint, e));
-    h->hash_before = moebius_tokens_hash(make_key(h->fingerprint, h->kv), s->ids, (size_t)from);
+    h->hash_before = moebius_tokens_hash(make_key(s, h->fingerprint), s->ids, (size_t)from);
     h->hash = moebius_tokens_hash(h->hash_before, s->ids + from, (size_t)(n_tok - from));
     h->ids_crc = crc32c(0, s->ids, (size_t)n_tok * sizeof *s->ids);
     h->crc = crc32c(0, h, offsetof(struct saved_header, crc));

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "base/minmax.h"
 #include "engine/engine_internal.h"
 #include "engine/sized.h"
 #include "planner/plan.h"
@@ -98,6 +99,13 @@ err_code session_logits_room(moebius_session *s, struct err *e)
     return s->logits ? ERR_OK : err_nomem(e, s->logits_bytes, "logits");
 }
 
+/* Tokens of a batch at most in a context of n_ctx. */
+static int64_t batch_of(const moebius_session_options *o, int64_t n_ctx)
+{
+    int64_t n = min_i64(o->n_batch ? o->n_batch : DEFAULT_BATCH, n_ctx);
+    return (n + BATCH_UNIT - 1) / BATCH_UNIT * BATCH_UNIT;
+}
+
 static err_code create(void *user, size_t *later_bytes, struct err *e)
 {
     moebius_session *s = user;
@@ -111,9 +119,7 @@ static err_code create(void *user, size_t *later_bytes, struct err *e)
                        (long long)n_ctx, (long long)n_batch);
     if (o->sort_cutoff < 0)
         return err_set(e, ERR_USAGE, "sort cutoff %lld: expected at least 1", (long long)o->sort_cutoff);
-    if (n_batch > n_ctx)
-        n_batch = n_ctx;
-    s->n_batch = (n_batch + BATCH_UNIT - 1) / BATCH_UNIT * BATCH_UNIT;
+    s->n_batch = batch_of(o, n_ctx);
     s->engine->refused = (struct engine_refused){.n_ctx = n_ctx, .kv = o->kv};
     TRY(find_pool(s->engine, o->kv, n_ctx, s->n_batch, &pool, e));
     TRY(map_ids(s, n_ctx, e));
@@ -249,7 +255,9 @@ static err_code grow(moebius_session *s, int64_t n_ctx, struct err *e)
     size_t n_bytes = (size_t)n_ctx * sizeof *s->ids;
     if (n_ctx > INT32_MAX)
         return err_set(e, ERR_USAGE, "context of %lld tokens: expected at most %d", (long long)n_ctx, INT32_MAX);
-    TRY(find_pool(s->engine, s->options.kv, n_ctx, s->n_batch, &pool, e));
+    int64_t n_batch = batch_of(&s->options, n_ctx);
+    TRY(find_pool(s->engine, s->options.kv, n_ctx, n_batch, &pool, e));
+    TRY(engine_work_need(s->engine, n_batch, e));
     int32_t *ids = mem_map(n_bytes, MEM_STATE);
     if (!ids)
         return err_nomem(e, n_bytes, "tokens");
@@ -262,6 +270,7 @@ static err_code grow(moebius_session *s, int64_t n_ctx, struct err *e)
     mem_unmap(s->ids, s->ids_bytes, MEM_STATE);
     s->ids = ids;
     s->ids_bytes = n_bytes;
+    s->n_batch = n_batch;
     return ERR_OK;
 }
 

@@ -908,8 +908,8 @@ static err_code recur_again(const struct model *m, struct model_work *w, struct 
 int64_t model_go_back(const struct model *m, struct model_work *w, struct model_state *s, int64_t pos)
 {
     struct err e;
-    const struct kept_inputs *k = &w->stages[0].inputs;
-    bool is_kept = s->draft.is_open && k->pool == s->pool && k->tick == s->draft.tick;
+    const struct kept_inputs *k = w ? &w->stages[0].inputs : NULL; /* there was no memory for another */
+    bool is_kept = k && s->draft.is_open && k->pool == s->pool && k->tick == s->draft.tick;
     int64_t first = s->draft.pos;
     if (!is_kept || pos < first || pos >= s->pos || !state_take_back(s, pos))
         return model_state_truncate(s, pos);

@@ -164,6 +164,8 @@ def test_bench_measures_and_counts():
     open(text, "w").write("the cat sat on the mat")
     assert "prefill 8" in out("bench", "-m", model, "-p", 8, "-n", 2, "-r", 1, "--tokens-from", text)
     fails(2, "bench", "-m", model, "-p", 0, "-n", 0, says=["nothing to measure"])
+    staged = ("--devices", "cpu:1,cpu:1", "--split", "stages")
+    assert "decode 4" in out("bench", "-m", model, "-p", 8, "-n", 4, "-r", 1, *staged)
 
 
 def test_bench_times_loading_beside_reading():

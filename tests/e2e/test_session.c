@@ -363,6 +363,24 @@ static void a_context_can_grow(void **state)
     }
 }
 
+/* A short context bounds its batches, a long one those that the session was opened for. */
+static void a_grown_context_takes_longer_batches(void **state)
+{
+    moebius_error error;
+    moebius_engine *e = open_engine("qwen3moe");
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, 64, 0), *alone = open_session(e, MOEBIUS_KV_F16, N_LONG, 0);
+    feed(s, e, 0, 20, 20);
+    assert_int_equal(moebius_session_batch(s, 500), 64);
+    must(moebius_session_grow(s, N_LONG, &error), &error);
+    assert_int_equal(moebius_session_batch(s, 500), 500);
+    feed(s, e, 20, 520, 500);
+    feed(alone, e, 0, 520, 520);
+    expect_logits(s, e, moebius_session_logits(alone));
+    moebius_session_close(&s);
+    moebius_session_close(&alone);
+    moebius_engine_close(&e);
+}
+
 static void a_context_grows_within_the_memory_for_state(void **state)
 {
     moebius_error error;
@@ -465,6 +483,40 @@ static void a_parked_session_returns_with_the_same_bits(void **state)
         check_parked(e, p.s);
         moebius_engine_close(&e);
     }
+}
+
+/* Bytes of state that a page of a session takes. */
+static int64_t page_bytes(const char *name)
+{
+    moebius_engine *e = open_engine(name);
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, 1024, 64);
+    feed(s, e, 0, 64, 64);
+    int64_t n = (int64_t)moebius_session_state_bytes(s);
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
+    return n;
+}
+
+static void a_session_without_room_to_return_stays_parked(void **state)
+{
+    moebius_error error;
+    moebius_engine *e = open_engine_with(
+        "qwen3moe", &(moebius_engine_options){.n_threads = 1, .state_bytes = 16 * page_bytes("qwen3moe")});
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, 1024, 64), *other = open_session(e, MOEBIUS_KV_F16, 1024, 64);
+    feed(s, e, 0, 600, 64);
+    float *want = copy_logits(s, e);
+    must(moebius_session_park(s, NULL, &error), &error);
+    feed(other, e, 0, 900, 64);
+    assert_int_equal(moebius_session_unpark(s, &error), MOEBIUS_LIMIT);
+    assert_int_equal(moebius_session_park(s, NULL, &error), MOEBIUS_LIMIT);
+    assert_int_equal(moebius_session_pos(s), 600);
+    moebius_session_close(&other);
+    must(moebius_session_unpark(s, &error), &error);
+    assert_int_equal(moebius_session_pos(s), 600);
+    expect_logits(s, e, want);
+    free(want);
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
 }
 
 static void a_session_whose_file_is_gone_stays_parked(void **state)
@@ -733,6 +785,7 @@ int main(int argc, char **argv)
     golden = argv[1];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_parked_session_returns_with_the_same_bits),
+        cmocka_unit_test(a_session_without_room_to_return_stays_parked),
         cmocka_unit_test(a_session_whose_file_is_gone_stays_parked),
         cmocka_unit_test(a_loaded_session_goes_on_with_the_same_bits),
         cmocka_unit_test(an_empty_session_can_be_saved_and_loaded),
@@ -745,6 +798,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(checkpoints_keep_within_their_memory),
         cmocka_unit_test(a_loaded_window_has_no_way_back),
         cmocka_unit_test(a_context_can_grow),
+        cmocka_unit_test(a_grown_context_takes_longer_batches),
         cmocka_unit_test(a_context_grows_within_the_memory_for_state),
         cmocka_unit_test(windowed_layers_take_the_memory_of_their_window),
         cmocka_unit_test(closed_sessions_give_their_memory_back),

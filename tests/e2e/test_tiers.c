@@ -314,6 +314,31 @@ static void a_bound_is_kept_and_lifted(void **state)
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* whose own memory grows by more */
+/* Neither what it would have taken nor its work space stays. */
+static void a_refused_session_burdens_no_later_one(void **state)
+{
+    static const moebius_session_options wrong[] = {{.n_ctx = 60000, .n_batch = 64}, {.n_ctx = 8192, .n_batch = 8192}};
+    moebius_error error;
+    moebius_engine *g;
+    moebius_session *s;
+    moebius_engine_options o = {.n_threads = 1, .ram_bytes = 1 << 20};
+    assert_int_equal(moebius_engine_open(&g, model_path, &o, &error), MOEBIUS_LIMIT);
+    o.ram_bytes = stated_bytes(&error) + (24 << 20);
+    g = open_engine(&o);
+    s = open_session(g);
+    assert_int_equal(moebius_session_eval(s, ids, N_TOK, &error), MOEBIUS_OK);
+    uint64_t work_bytes = moebius_engine_counters(g).work_bytes;
+    moebius_session_close(&s);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(moebius_session_open(&s, g, &wrong[i], &error), MOEBIUS_LIMIT);
+        assert_true(moebius_engine_counters(g).work_bytes <= work_bytes);
+        s = open_session(g);
+        assert_int_equal(moebius_session_eval(s, ids, N_TOK, &error), MOEBIUS_OK);
+        moebius_session_close(&s);
+    }
+    moebius_engine_close(&g);
+}
+
 enum { N_TEXT = 600 };
 
 static const moebius_session_options text_options = {.n_ctx = N_TEXT, .n_batch = 512};
@@ -397,6 +422,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(too_little_memory_is_refused_with_the_number),
         cmocka_unit_test(a_bound_is_kept_and_lifted),
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        cmocka_unit_test(a_refused_session_burdens_no_later_one),
         cmocka_unit_test(experts_have_the_memory_that_no_prompt_needs),
 #endif
     };
