@@ -132,11 +132,12 @@ struct moebius_engine {
     bool has_noted_streaming; /* the log has been told that experts stream */
     bool has_noted_loss;      /* the log has been told that a GPU was lost */
     struct memory_guard {
-        const char *root;  /* of the system's files, borrowed; NULL: "" (tests have a tree of their own) */
-        int64_t looked_ns; /* when it last looked what is free */
-        int64_t short_ns;  /* when memory was last short, */
-        int64_t told_ns;   /* and when the log was last told; 0: never */
-        size_t from_bytes; /* limit_bytes before it was lowered; 0: it was not */
+        const char *root;             /* of the system's files, borrowed; NULL: "" (tests have a tree of their own) */
+        int64_t looked_ns;            /* when it last looked what is free; 0: never */
+        size_t free_bytes, own_bytes; /* what was then, and what this process had mapped */
+        int64_t short_ns;             /* when memory was last short, */
+        int64_t told_ns;              /* and when the log was last told; 0: never */
+        size_t from_bytes;            /* limit_bytes before it was lowered; 0: it was not */
     } guard;
     struct heat_guard {
         const char *root;  /* as above */

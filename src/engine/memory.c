@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/free_memory.h"
+#include "base/minmax.h"
 #include "base/units_text.h"
 #include "engine/engine_internal.h"
 #include "engine/gpu_choice.h"
@@ -128,8 +129,9 @@ void engine_memory_release(moebius_engine *g)
 
 /* ---- the guard --------------------------------------------------------------------------------------------------- */
 
-static const int64_t look_ns = 250 * 1000 * 1000, ease_ns = (int64_t)5 * 1000 * 1000 * 1000,
-                     tell_ns = (int64_t)10 * 1000 * 1000 * 1000;
+static const int64_t look_ns = 50 * 1000 * 1000, ease_ns = (int64_t)5 * 1000 * 1000 * 1000,
+                     tell_ns = (int64_t)10 * 1000 * 1000 * 1000, least_ahead_ns = 500 * 1000 * 1000,
+                     most_ahead_ns = (int64_t)4 * 1000 * 1000 * 1000;
 
 /* What is to stay free: one part in so many of the bound, within bounds of its own. A bound that is chosen from what is
  * free leaves more than that. */
@@ -183,20 +185,39 @@ static void grow(moebius_engine *g, size_t n_bytes)
              (double)engine_expert_bytes(g, experts_open_bytes) / 1e6);
 }
 
+/* What others take before the next look but one, if they go on as since the last look: at least `ahead_ns` of it, and
+ * an eighth of the bound at most. */
+static size_t soon_taken(const moebius_engine *g, int64_t took_ns, size_t free_bytes, size_t own_bytes)
+{
+    enum { SHARE = 8 };
+    const struct memory_guard *m = &g->guard;
+    size_t before = m->free_bytes + m->own_bytes, now = free_bytes + own_bytes; /* what the engine takes is no loss */
+    double ns = (double)min_i64(max_i64(2 * took_ns, least_ahead_ns), most_ahead_ns);
+    if (!m->looked_ns || took_ns <= 0 || before <= now)
+        return 0;
+    double n = (double)(before - now) * ns / (double)took_ns, most = (double)g->bound_bytes / SHARE;
+    return (size_t)(n < most ? n : most);
+}
+
 void engine_memory_guard(moebius_engine *g)
 {
     struct memory_guard *m = &g->guard;
     enum { PLENTY = 4, TWICE = 2 };
-    int64_t now_ns = clock_ns();
-    if (!g->is_limited || (m->looked_ns && now_ns - m->looked_ns < look_ns))
+    int64_t now_ns = clock_ns(), took_ns = now_ns - m->looked_ns;
+    if (!g->is_limited || (m->looked_ns && took_ns < look_ns))
         return;
+    size_t free_bytes = free_memory_bytes(m->root ? m->root : ""), own_bytes = mem_total_bytes();
+    size_t reserve = reserve_bytes(g);
+    if (free_bytes == SIZE_MAX)
+        return;
+    size_t soon = soon_taken(g, took_ns, free_bytes, own_bytes);
     m->looked_ns = now_ns;
-    size_t free_bytes = free_memory_bytes(m->root ? m->root : ""), reserve = reserve_bytes(g);
-    if (free_bytes < reserve) {
+    m->free_bytes = free_bytes;
+    m->own_bytes = own_bytes;
+    if (free_bytes < reserve + soon) {
         m->short_ns = now_ns;
-        shrink(g, TWICE * reserve - free_bytes, free_bytes);
-    } else if (m->from_bytes && free_bytes != SIZE_MAX && free_bytes > PLENTY * reserve &&
-               now_ns - m->short_ns > ease_ns) {
+        shrink(g, TWICE * reserve + soon - free_bytes, free_bytes);
+    } else if (m->from_bytes && free_bytes > PLENTY * reserve && now_ns - m->short_ns > ease_ns) {
         m->short_ns = now_ns; /* a while later again, if it was not all */
         grow(g, free_bytes - TWICE * reserve);
     }

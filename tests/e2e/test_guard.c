@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "../unit/temp_folder.h"
+#include "base/clock.h"
 #include "engine/engine_internal.h"
 
 enum { N_PROMPT = 32, N_TOK = 48, N_VOCAB = 4096 };
@@ -133,6 +134,29 @@ static void a_small_lack_costs_no_more_than_it_is(void **state)
     moebius_engine_close(&g);
 }
 
+/* Memory that goes fast is given back before it is short; the same amount, slowly, is none of the guard's business. */
+static void a_fast_loss_is_met_ahead(void **state)
+{
+    (void)state;
+    set_available((long long)8 << 30);
+    moebius_engine *g = open_engine();
+    moebius_session *s = open_session(g);
+    eval(s, 2);
+    uint64_t all = moebius_engine_counters(g).expert_bytes;
+    g->bound_bytes = (size_t)64 << 22;
+    for (int is_fast = 0; is_fast < 2; is_fast++) {
+        moebius_error error;
+        set_available(20 << 20);
+        eval(s, 1);
+        set_available(12 << 20);
+        g->guard.looked_ns = clock_ns() - (is_fast ? 100 : 60000) * (int64_t)1000000;
+        assert_int_equal(moebius_session_eval(s, ids, 1, &error), MOEBIUS_OK);
+        assert_int_equal(moebius_engine_counters(g).expert_bytes < all, is_fast);
+    }
+    moebius_session_close(&s);
+    moebius_engine_close(&g);
+}
+
 static void a_control_group_counts_and_memory_comes_back(void **state)
 {
     (void)state;
@@ -222,6 +246,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(slots_are_given_back_and_the_logits_stay, make_root, remove_root),
         cmocka_unit_test_setup_teardown(a_small_lack_costs_no_more_than_it_is, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(a_fast_loss_is_met_ahead, make_root, remove_root),
         cmocka_unit_test_setup_teardown(a_control_group_counts_and_memory_comes_back, make_root, remove_root),
         cmocka_unit_test_setup_teardown(heat_is_told_once, make_root, remove_root),
     };
