@@ -1,5 +1,7 @@
 #include "base/json_text.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -44,8 +46,40 @@ char *json_write(const json_t *j, size_t flags, size_t *n)
     return text;
 }
 
+/* Copies n bytes of JSON, with .0 behind integers that 64 bits don't hold: at most three times as long. Returns the
+ * length. */
+static size_t widen_integers(const char *text, size_t n, char *out)
+{
+    size_t at = 0;
+    bool in_string = false;
+    for (size_t i = 0, length; i < n; i += length) {
+        char *end;
+        length = in_string ? 0 : strspn(text + i, "+-0123456789.eE");
+        errno = 0;
+        bool is_wide = length > 18 && (strtoll(text + i, &end, 10), errno == ERANGE) && end == text + i + length;
+        if (length == 0) {
+            length = in_string && text[i] == '\\' && i + 1 < n ? 2 : 1;
+            in_string ^= text[i] == '"';
+        }
+        memcpy(out + at, text + i, length);
+        memcpy(out + at + length, ".0", 2);
+        at += length + (is_wide ? 2 : 0);
+    }
+    return at;
+}
+
 json_t *json_read(const char *text, size_t n, size_t flags, json_error_t *error)
 {
     json_t *j = json_loadb(text, n, flags, error);
-    return j ? j : json_loadb(text, n, flags, error); /* the text may have been blamed for what memory lacked */
+    char *wide = !j && json_error_code(error) == json_error_numeric_overflow ? mem_alloc(3 * n + 3) : NULL;
+    if (wide) {                        /* a number as other readers of JSON have it, too, and no error */
+        char *copy = wide + 2 * n + 2; /* ended by NUL, and behind what is written of it */
+        memcpy(copy, text, n);
+        copy[n] = '\0';
+        n = widen_integers(copy, n, wide);
+        text = wide;
+    }
+    j = j ? j : json_loadb(text, n, flags, error); /* the text may have been blamed for what memory lacked */
+    mem_free(wide);
+    return j;
 }

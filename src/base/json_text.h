@@ -12,7 +12,8 @@ json_t *json_text(const char *text, size_t n);
  * by the caller (mem_free). NULL: there is no memory, where json_dumps may leave something out instead. */
 char *json_write(const json_t *j, size_t flags, size_t *n);
 
-/* Parses n bytes with these flags of json_loadb. NULL without a text in *error: there is no memory. */
+/* Parses n bytes with these flags of json_loadb. Integers that 64 bits don't hold become real numbers. NULL without a
+ * text in *error: there is no memory. */
 json_t *json_read(const char *text, size_t n, size_t flags, json_error_t *error);
 
 #endif

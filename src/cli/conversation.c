@@ -103,7 +103,7 @@ err_code conversation_save(const struct conversation *c, const char *path, struc
 err_code conversation_parse(struct conversation *c, const char *text, size_t n, const char *path, struct err *e)
 {
     json_error_t error;
-    json_t *messages = json_loadb(text, n, 0, &error);
+    json_t *messages = json_read(text, n, JSON_ALLOW_NUL, &error);
     if (!messages)
         return err_set(e, ERR_FORMAT, "%s: line %d, column %d: %s", path, error.line, error.column, error.text);
     if (!chat_prompt_is_messages(messages)) {

@@ -4,7 +4,7 @@
 
 #include "grammar/schema.h"
 
-enum { GBNF_MAX_NESTING = 200, GBNF_MAX_NAME = 200 };
+enum { GBNF_MAX_NESTING = 200, GBNF_MAX_NAME = 200, GBNF_MAX_LEFT = 20000 /* groups, repetitions and rules */ };
 
 struct rule {
     struct text_ref name;
@@ -383,12 +383,12 @@ static err_code check_left_node(struct parser *p, uint32_t node, int depth)
     const struct expr x = p->x.nodes.at[node];
     switch (x.kind) {
     case EXPR_RULE: return check_left(p, x.first, depth);
-    case EXPR_REPEAT: return check_left_node(p, x.first, depth);
+    case EXPR_REPEAT: return check_left_node(p, x.first, depth + 1);
     case EXPR_CAT:
     case EXPR_OR:
         for (uint32_t i = 0; i < x.n; i++) {
             uint32_t kid = p->x.kids.at[x.first + i];
-            TRY(check_left_node(p, kid, depth));
+            TRY(check_left_node(p, kid, depth + 1));
             if (x.kind == EXPR_CAT && !is_nullable(p, kid))
                 break;
         }
@@ -402,7 +402,7 @@ static err_code check_left(struct parser *p, uint32_t rule, int depth)
     struct rule *r = &p->rules.at[rule];
     if (r->seen == 2)
         return ERR_OK;
-    if (r->seen == 1 || depth > 1000)
+    if (r->seen == 1 || depth > GBNF_MAX_LEFT)
         return err_set(p->e, r->seen == 1 ? ERR_FORMAT : ERR_LIMIT,
                        r->seen == 1 ? "grammar, line %d: the rule %.*s begins with itself; write it as a repetition"
                                     : "grammar, line %d: the rule %.*s begins with too many others in each other",

@@ -1,8 +1,10 @@
 #include "grammar/schema.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "grammar/regex.h"
 #include "grammar/schema_compiler.h"
 
@@ -21,6 +23,12 @@ static const char *shown(const char *pointer)
 err_code schema_bad(const struct schema_draft *d, const char *keyword, const char *expected)
 {
     return err_set(d->c->e, ERR_FORMAT, "schema, at %s: %s must be %s", shown(d->pointer), keyword, expected);
+}
+
+const json_t *schema_keyword(const struct schema_draft *d, const char *keyword)
+{
+    const json_t *value = json_object_get(d->json, keyword);
+    return json_is_null(value) ? NULL : value;
 }
 
 err_code schema_unenforced(struct schema_draft *d, const char *keyword, const char *why)
@@ -161,12 +169,12 @@ err_code schema_add(struct schema_compiler *c, const struct schema *s, const str
 /* A count: a whole number, which may be written as 2.0. Fallback where the keyword is missing. */
 static err_code read_count(const struct schema_draft *d, const char *keyword, uint32_t fallback, uint32_t *out)
 {
-    const json_t *j = json_object_get(d->json, keyword);
+    const json_t *j = schema_keyword(d, keyword);
     double x = json_number_value(j);
     *out = fallback;
     if (!j)
         return ERR_OK;
-    if (!json_is_number(j) || x < 0 || x != (double)(uint64_t)x)
+    if (!json_is_number(j) || x < 0 || x != trunc(x))
         return schema_bad(d, keyword, "a number of things, 0 or more");
     *out = x >= COUNT_MANY ? COUNT_MANY - 1 : (uint32_t)x;
     return ERR_OK;
@@ -215,7 +223,7 @@ static err_code add_type(struct schema_draft *d, const json_t *name, bool *integ
 
 static err_code compile_type(struct schema_draft *d)
 {
-    const json_t *type = json_object_get(d->json, "type"), *one;
+    const json_t *type = schema_keyword(d, "type"), *one;
     size_t i;
     bool integer = true;
     if (!type)
@@ -250,7 +258,7 @@ static err_code compile_pattern(struct schema_draft *d, const char *keyword, con
 
 static err_code compile_strings(struct schema_draft *d)
 {
-    const json_t *pattern = json_object_get(d->json, "pattern"), *format = json_object_get(d->json, "format");
+    const json_t *pattern = schema_keyword(d, "pattern"), *format = schema_keyword(d, "format");
     const char *known = json_is_string(format) ? schema_format(json_string_value(format)) : NULL;
     bool unused;
     if (pattern && !json_is_string(pattern))
@@ -289,7 +297,7 @@ static err_code read_schemas(struct schema_draft *d, const char *keyword, const 
 /* The schema of a keyword, or `fallback`. */
 static err_code read_schema(struct schema_draft *d, const char *keyword, uint32_t fallback, uint32_t *schema)
 {
-    const json_t *j = json_object_get(d->json, keyword);
+    const json_t *j = schema_keyword(d, keyword);
     *schema = fallback;
     return j ? schema_number(d->c, j, pointer_to(d->c, d->pointer, keyword), schema) : ERR_OK;
 }
@@ -302,7 +310,7 @@ static err_code compile_groups(struct schema_draft *d)
     } lists[] = {{"allOf", GROUP_ALL}, {"anyOf", GROUP_ANY}, {"oneOf", GROUP_ONE}};
     uint32_t ids[3], first;
     for (unsigned i = 0; i < 3; i++) {
-        const json_t *list = json_object_get(d->json, lists[i].keyword);
+        const json_t *list = schema_keyword(d, lists[i].keyword);
         if (list && (!json_is_array(list) || json_array_size(list) == 0))
             return schema_bad(d, lists[i].keyword, "a list of schemas");
         if (!list)
@@ -312,11 +320,11 @@ static err_code compile_groups(struct schema_draft *d)
         if (!LIST_PUSH(&d->groups, g))
             return schema_no_memory(d->c);
     }
-    if (json_object_get(d->json, "not")) {
+    if (schema_keyword(d, "not")) {
         TRY(read_schema(d, "not", SCHEMA_NEVER, &ids[0]));
         TRY(schema_add_group(d, GROUP_NOT, KINDS_ALL, ids, 1, 0));
     }
-    if (json_object_get(d->json, "if") && d->c->draft != 4 && d->c->draft != 6) { /* these drafts knew no if */
+    if (schema_keyword(d, "if") && d->c->draft != 4 && d->c->draft != 6) { /* these drafts knew no if */
         TRY(read_schema(d, "if", SCHEMA_ANY, &ids[0]));
         TRY(read_schema(d, "then", SCHEMA_ANY, &ids[1]));
         TRY(read_schema(d, "else", SCHEMA_ANY, &ids[2]));
@@ -328,11 +336,11 @@ static err_code compile_groups(struct schema_draft *d)
 static err_code compile_ref(struct schema_draft *d)
 {
     static const char *const elsewhere[] = {"$dynamicRef", "$recursiveRef"};
-    const json_t *ref = json_object_get(d->json, "$ref"), *json = NULL;
+    const json_t *ref = schema_keyword(d, "$ref"), *json = NULL;
     const char *pointer;
     uint32_t schema;
     for (unsigned i = 0; i < 2; i++)
-        if (json_object_get(d->json, elsewhere[i]))
+        if (schema_keyword(d, elsewhere[i]))
             TRY(schema_unenforced(d, elsewhere[i], "what it means depends on the path that leads to it"));
     if (!ref)
         return ERR_OK;
@@ -348,8 +356,8 @@ static err_code compile_ref(struct schema_draft *d)
 static err_code compile_items(struct schema_draft *d)
 {
     struct schema *s = &d->s;
-    const json_t *prefix = json_object_get(d->json, "prefixItems"), *items = json_object_get(d->json, "items");
-    const json_t *unique = json_object_get(d->json, "uniqueItems");
+    const json_t *prefix = schema_keyword(d, "prefixItems"), *items = schema_keyword(d, "items");
+    const json_t *unique = schema_keyword(d, "uniqueItems");
     const char *prefix_name = "prefixItems", *rest = "items";
     uint32_t max;
     if (json_is_array(items)) { /* as until 2019 */
@@ -365,7 +373,7 @@ static err_code compile_items(struct schema_draft *d)
     }
     TRY(read_schema(d, rest, SCHEMA_ANY, &s->items));
     s->has_items = s->n_prefix > 0 || s->items != SCHEMA_ANY;
-    s->has_contains = json_object_get(d->json, "contains") != NULL;
+    s->has_contains = schema_keyword(d, "contains") != NULL;
     TRY(read_schema(d, "contains", SCHEMA_ANY, &s->contains));
     TRY(read_count(d, "minContains", 1, &s->n_contains.min));
     TRY(read_count(d, "maxContains", COUNT_MANY, &s->n_contains.max));
@@ -398,7 +406,7 @@ static err_code read_names(struct schema_draft *d, const char *keyword, const js
 
 static err_code compile_properties(struct schema_draft *d)
 {
-    const json_t *props = json_object_get(d->json, "properties");
+    const json_t *props = schema_keyword(d, "properties");
     const char *pointer = pointer_to(d->c, d->pointer, "properties");
     if (props && !json_is_object(props))
         return schema_bad(d, "properties", "an object of schemas");
@@ -421,7 +429,7 @@ static err_code compile_properties(struct schema_draft *d)
 
 static err_code compile_patterns(struct schema_draft *d)
 {
-    const json_t *patterns = json_object_get(d->json, "patternProperties");
+    const json_t *patterns = schema_keyword(d, "patternProperties");
     const char *pointer = pointer_to(d->c, d->pointer, "patternProperties");
     struct program *p = d->c->p;
     if (patterns && !json_is_object(patterns))
@@ -453,7 +461,7 @@ static err_code compile_patterns(struct schema_draft *d)
 /* dependencies, dependentRequired, dependentSchemas: if NAME is there, then a schema holds or other names are there. */
 static err_code compile_dependencies(struct schema_draft *d, const char *keyword)
 {
-    const json_t *list = json_object_get(d->json, keyword);
+    const json_t *list = schema_keyword(d, keyword);
     const char *pointer = pointer_to(d->c, d->pointer, keyword);
     if (list && !json_is_object(list))
         return schema_bad(d, keyword, "an object");
@@ -479,7 +487,7 @@ static err_code compile_dependencies(struct schema_draft *d, const char *keyword
 static err_code compile_object(struct schema_draft *d)
 {
     struct schema *s = &d->s;
-    const json_t *required = json_object_get(d->json, "required");
+    const json_t *required = schema_keyword(d, "required");
     TRY(compile_properties(d));
     TRY(read_schema(d, "additionalProperties", SCHEMA_ANY, &s->additional));
     TRY(compile_patterns(d));
@@ -494,7 +502,7 @@ static err_code compile_object(struct schema_draft *d)
     TRY(compile_dependencies(d, "dependentSchemas"));
     static const char *const unevaluated[] = {"unevaluatedProperties", "unevaluatedItems"};
     for (unsigned i = 0; i < 2; i++) {
-        const json_t *j = json_object_get(d->json, unevaluated[i]);
+        const json_t *j = schema_keyword(d, unevaluated[i]);
         if (j && !json_is_true(j))
             TRY(schema_unenforced(d, unevaluated[i], "what other schemas evaluated is not kept"));
     }
@@ -506,7 +514,7 @@ static err_code compile_object(struct schema_draft *d)
 static err_code compile_keywords(struct schema_draft *d)
 {
     TRY(compile_ref(d));
-    if (json_object_get(d->json, "$ref") && d->c->draft >= 4 && d->c->draft <= 7)
+    if (schema_keyword(d, "$ref") && d->c->draft >= 4 && d->c->draft <= 7)
         return ERR_OK; /* what stands beside it means nothing */
     TRY(compile_type(d));
     TRY(schema_compile_enum(d));
@@ -602,7 +610,7 @@ static void loosen(struct schema_compiler *c)
     struct program *p = c->p;
     for (bool again = true; again;) {
         again = false;
-        for (uint32_t i = c->first; i < p->schemas.n; i++)
+        for (uint32_t i = p->schemas.n; i-- > c->first;) /* as a schema's parts mostly come behind it */
             if (!is_weak(c, i) && becomes_weak(c, &p->schemas.at[i]))
                 c->weak.at[i - c->first] = again = true;
     }
@@ -651,10 +659,7 @@ static int draft_of(const json_t *root)
 static err_code parse_json(const char *text, size_t n, json_t **root, struct err *e)
 {
     json_error_t error;
-    size_t flags = JSON_DECODE_ANY | JSON_ALLOW_NUL;
-    *root = json_loadb(text, n, flags, &error);
-    if (!*root && json_error_code(&error) == json_error_numeric_overflow)
-        *root = json_loadb(text, n, flags | JSON_DECODE_INT_AS_REAL, &error);
+    *root = json_read(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
     if (*root)
         return ERR_OK;
     if (json_error_code(&error) == json_error_out_of_memory)

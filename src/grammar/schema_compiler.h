@@ -53,6 +53,8 @@ MUST_USE err_code schema_add_count(struct schema_draft *d, uint32_t types, uint3
 MUST_USE err_code schema_add(struct schema_compiler *c, const struct schema *s, const struct schema_term *terms,
                              uint32_t n_term, uint32_t *schema);
 
+/* The value of a keyword; NULL: it is missing or null, as some clients write what is missing. const may be null. */
+const json_t *schema_keyword(const struct schema_draft *d, const char *keyword);
 /* ERR_FORMAT: the value of a keyword is not what it must be. */
 err_code schema_bad(const struct schema_draft *d, const char *keyword, const char *expected);
 /* Lists the keyword as not enforced, or makes it an error. */

@@ -38,7 +38,7 @@ static err_code add_bound(struct schema_draft *d, const char *keyword, const jso
 
 static err_code compile_multiple(struct schema_draft *d)
 {
-    const json_t *j = json_object_get(d->json, "multipleOf");
+    const json_t *j = schema_keyword(d, "multipleOf");
     struct decimal m;
     char text[40];
     uint64_t of = 0;
@@ -65,8 +65,8 @@ err_code schema_compile_numbers(struct schema_draft *d)
     } bounds[] = {{"minimum", "exclusiveMinimum", DECIMAL_GREATER}, {"maximum", "exclusiveMaximum", DECIMAL_LESS}};
     uint32_t t;
     for (unsigned i = 0; i < 2; i++) {
-        const json_t *j = json_object_get(d->json, bounds[i].keyword);
-        const json_t *exclusive = json_object_get(d->json, bounds[i].exclusive);
+        const json_t *j = schema_keyword(d, bounds[i].keyword);
+        const json_t *exclusive = schema_keyword(d, bounds[i].exclusive);
         if (j && !json_is_number(j))
             return schema_bad(d, bounds[i].keyword, "a number");
         if (exclusive && !json_is_number(exclusive) && !json_is_boolean(exclusive))
@@ -243,7 +243,8 @@ static err_code compile_values(struct schema_draft *d, const json_t *list)
 
 err_code schema_compile_enum(struct schema_draft *d)
 {
-    json_t *values = json_object_get(d->json, "enum"), *one = json_object_get(d->json, "const");
+    const json_t *values = schema_keyword(d, "enum");
+    json_t *one = json_object_get(d->json, "const");
     if (values && !json_is_array(values))
         return schema_bad(d, "enum", "a list of values");
     if (values)

@@ -109,6 +109,33 @@ static void add_json(struct writer *w, const json_t *j)
     mem_free(text);
 }
 
+/* Where a parameter's schema keeps the whole one of the tool. */
+#define WHOLE "moebius-whole"
+
+/* Whether a reference within leads to the document's root, or from there to elsewhere than what is shared. With `move`
+ * those that begin at the root are changed, to begin where that is kept. */
+static bool refers_to_root(json_t *j, bool move)
+{
+    bool found = false;
+    const char *key;
+    json_t *value;
+    size_t i;
+    json_array_foreach(j, i, value)
+    {
+        found |= refers_to_root(value, move);
+    }
+    json_object_foreach(j, key, value)
+    {
+        const char *to = strcmp(key, "$ref") ? NULL : json_string_value(value);
+        bool is_pointer = to && to[0] == '#' && (!to[1] || to[1] == '/');
+        found |=
+            is_pointer ? strncmp(to, "#/$defs/", 8) && strncmp(to, "#/definitions/", 14) : refers_to_root(value, move);
+        if (is_pointer && move) /* the key stays, so that the loop may go on */
+            json_object_set_new(j, key, json_sprintf("#/$defs/" WHOLE "%s", to + 1));
+    }
+    return found;
+}
+
 /* %json{} for a schema of the tool, which brings what it may refer to. */
 static void add_schema(struct writer *w, const json_t *schema, const json_t *root, bool is_object)
 {
@@ -119,6 +146,14 @@ static void add_schema(struct writer *w, const json_t *schema, const json_t *roo
         json_t *definitions = json_object_get(root, shared[i]);
         if (definitions && !json_object_get(copy, shared[i]))
             good = json_object_set(copy, shared[i], definitions) == 0;
+    }
+    if (good && root && refers_to_root(copy, false)) {
+        json_t *whole = json_deep_copy(root), *inner = json_deep_copy(schema);
+        json_decref(copy);
+        (void)refers_to_root(whole, true);
+        (void)refers_to_root(inner, true);
+        copy = json_pack("{s:[o],s:{s:o}}", "allOf", inner, "$defs", WHOLE, whole);
+        good = copy != NULL;
     }
     if (good && is_object && !json_object_get(copy, "type"))
         good = json_object_set_new(copy, "type", json_string("object")) == 0;

@@ -114,15 +114,23 @@ static bool is_possible(const struct reply *r, const struct reply_trigger *t)
            (!(t->flags & TRIGGER_AT_START) || (r->part == REPLY_CONTENT && !r->has_content));
 }
 
-/* Marks that would have closed a call. */
+/* Marks that would have closed a call. Those that are no tags, such as , and ], are common in other text, too. */
 static void look_for_closing(const struct reply *r, size_t at, struct hit *best)
 {
     for (int i = 0; i < REPLY_MAX_STATES; i++)
         for (int w = 0; w < REPLY_MAX_WAYS; w++) {
             const struct reply_way *way = &r->style.family->states[i].ways[w];
-            if (way->text && way->flags & WAY_CLOSES)
+            if (way->text && way->flags & WAY_CLOSES && way->text[0] == '<')
                 look_for(r, at, (struct hit){.mark = way->text}, best);
         }
+}
+
+/* The mark that turns what is read to reasoning or back; NULL: none does. Reasoning comes before content alone, as
+ * content may be about these very marks. */
+static const char *turn_mark(const struct reply *r)
+{
+    const struct reply_marks *m = r->style.marks;
+    return r->part == REPLY_REASONING ? m->close : r->has_content ? NULL : m->open;
 }
 
 static struct hit look(const struct reply *r, size_t at)
@@ -135,7 +143,7 @@ static struct hit look(const struct reply *r, size_t at)
         if (is_possible(r, t))
             look_for(r, at, (struct hit){.mark = t->text, .trigger = t}, &best);
     }
-    look_for(r, at, (struct hit){.mark = in_reasoning ? m->close : m->open, .is_turn = true}, &best);
+    look_for(r, at, (struct hit){.mark = turn_mark(r), .is_turn = true}, &best);
     for (int i = 0; i < REPLY_MAX_SKIP && !in_reasoning; i++)
         look_for(r, at, (struct hit){.mark = m->skip[i]}, &best);
     if (r->had_fault)
@@ -255,7 +263,7 @@ bool reply_is_mark(const struct reply *r, const char *s, size_t n)
     struct bytes text = {0};
     bytes_put(&text, r->held.s, r->held.n);
     bytes_put(&text, s, n);
-    bool is_mark = begin_alike(r->part == REPLY_REASONING ? m->close : m->open, bytes_text(&text), text.n);
+    bool is_mark = begin_alike(turn_mark(r), bytes_text(&text), text.n);
     for (int i = 0; i < REPLY_MAX_SKIP && r->part == REPLY_CONTENT; i++)
         is_mark = is_mark || begin_alike(m->skip[i], bytes_text(&text), text.n);
     bytes_close(&text);

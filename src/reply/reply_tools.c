@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/json_text.h"
 #include "base/mem.h"
 
 enum {
@@ -55,9 +56,7 @@ static err_code take_tool(struct reply_tools *t, const json_t *j, size_t i, stru
 err_code reply_tools_open(struct reply_tools *t, const char *json, struct err *e)
 {
     json_error_t error;
-    *t = (struct reply_tools){.json = json_loads(json, 0, &error)};
-    if (!t->json) /* the text may have been blamed for what memory lacked */
-        t->json = json_loads(json, 0, &error);
+    *t = (struct reply_tools){.json = json_read(json, strlen(json), JSON_ALLOW_NUL, &error)};
     if (!t->json && !*error.text)
         return err_nomem(e, strlen(json), "the tools");
     if (!t->json)
@@ -138,7 +137,7 @@ static unsigned what_it_may_be(const json_t *schema, const json_t *root, int dep
     unsigned mask = 0;
     size_t i;
     json_t *item;
-    if (!json_is_object(schema) || depth == MAX_SCHEMA_DEPTH)
+    if (!json_is_object(schema) || depth >= MAX_SCHEMA_DEPTH)
         return MAY_BE_ANY;
     any = any ? any : json_object_get(schema, "oneOf");
     if (json_is_array(type)) {

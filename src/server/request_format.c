@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/json_text.h"
 
 static err_code set_format(struct server_request *r, const char *path, enum answer_format format, struct err *e)
 {
@@ -22,7 +23,8 @@ static json_t *parse_schema(struct server_request *r, json_t *value)
 {
     if (!json_is_string(value))
         return value;
-    json_t *schema = json_loads(json_string_value(value), JSON_REJECT_DUPLICATES, NULL);
+    json_error_t error;
+    json_t *schema = json_read(json_string_value(value), json_string_length(value), JSON_REJECT_DUPLICATES, &error);
     return schema ? request_keep(r, schema) : value;
 }
 

@@ -35,7 +35,7 @@ struct tool_name tools_client_name(const struct server_request *r, const char *n
 json_t *tools_custom_input(const char *arguments, size_t n)
 {
     json_error_t error;
-    json_t *object = json_loadb(arguments, n, JSON_ALLOW_NUL, &error);
+    json_t *object = json_read(arguments, n, JSON_ALLOW_NUL, &error);
     json_t *input = json_object_get(object, "input");
     input = json_is_string(input) ? json_incref(input) : json_text(arguments, n);
     json_decref(object);
@@ -45,7 +45,7 @@ json_t *tools_custom_input(const char *arguments, size_t n)
 json_t *tools_arguments_object(const char *text, size_t n)
 {
     json_error_t error;
-    json_t *object = n ? json_loadb(text, n, JSON_ALLOW_NUL, &error) : json_object();
+    json_t *object = n ? json_read(text, n, JSON_ALLOW_NUL, &error) : json_object();
     if (json_is_object(object))
         return object;
     json_decref(object);

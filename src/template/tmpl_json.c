@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "template/tmpl_strings.h"
 #include "template/tmpl_unicode.h"
 
@@ -98,9 +99,7 @@ struct value json_parse(struct render *r, const char *name, const char *json)
         r->code = err_set(r->e, ERR_LIMIT, "%s: expected at most %d values in its JSON", name, TMPL_MAX_JSON_VALUES);
         return value_none();
     }
-    json_t *j = json_loadb(json, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
-    if (!j) /* the text may have been blamed for what memory lacked */
-        j = json_loadb(json, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+    json_t *j = json_read(json, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
     if (!j && !*error.text) {
         r->code = err_nomem(r->e, n, name);
         return value_none();

@@ -179,6 +179,8 @@ static const struct reply_sample samples[] = {
     {LLAMA, "[{\"name\": \"get_time\", \"parameters\": {}}, {\"name\": \"get_time\", \"parameters\": {}}]",
      "CALL[get_time] A[{}] END[] CALL[get_time] A[{}] END[] "},
     {LLAMA, "[1] says so", "C[[1] says so] "},
+    {LLAMA, "{\"name\": \"get_weather\", \"parameters\": {\"city\": Paris}} So: a, b; see [1], please.",
+     "CALL[get_weather] A[{\"city\":null}] END[] N[] C[Paris}} So: a, b; see [1], please.] "},
     /* Mistral */
     {MISTRAL,
      "[TOOL_CALLS][{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}, \"id\": \"a1b2c3d4e\"}, "

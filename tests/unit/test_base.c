@@ -17,6 +17,7 @@
 #include "base/cpu.h"
 #include "base/crc32c.h"
 #include "base/event.h"
+#include "base/json_text.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/random.h"
@@ -639,6 +640,25 @@ static void parts_of_split_sets_are_known_by_their_names(void **state)
         assert_false(split_set_parse(&s, others[i], strlen(others[i])));
 }
 
+/* JSON has no bound on integers: those beyond 64 bits are read as other readers read them, and all else as before. */
+static void wide_integers_are_read(void **state)
+{
+    static const char text[] = "{\"a\": [400000000000000000000, -9223372036854775809, 9223372036854775807, 7], \"b "
+                               "400000000000000000000\\\"\": \"18446744073709551616\"}";
+    json_error_t error;
+    json_t *j = json_read(text, sizeof text - 1, 0, &error), *a = json_object_get(j, "a");
+    assert_non_null(j);
+    assert_true(json_real_value(json_array_get(a, 0)) == 4e20);
+    assert_true(json_real_value(json_array_get(a, 1)) == -9223372036854775808.0);
+    assert_true(json_integer_value(json_array_get(a, 2)) == INT64_MAX);
+    assert_true(json_integer_value(json_array_get(a, 3)) == 7);
+    assert_string_equal(json_string_value(json_object_get(j, "b 400000000000000000000\"")), "18446744073709551616");
+    json_decref(j);
+    assert_null(json_read("[1e999]", 7, 0, &error));
+    assert_non_null(strstr(error.text, "real number overflow"));
+    assert_null(json_read("[400000000000000000000", 22, 0, &error));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -667,6 +687,7 @@ int main(void)
         cmocka_unit_test(experts_leave_scratch_its_room),
         cmocka_unit_test(a_wait_ends_when_its_time_is_over),
         cmocka_unit_test(parts_of_split_sets_are_known_by_their_names),
+        cmocka_unit_test(wide_integers_are_read),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

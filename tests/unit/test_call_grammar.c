@@ -338,6 +338,31 @@ static void tools_that_say_little_are_enough(void **state)
     reply_tools_close(&tools);
 }
 
+/* References from the root of a tool's schema lead there from a parameter's, too; those in a ring end. */
+static void references_lead_where_the_tool_says(void **state)
+{
+    static const char *const json[] = {
+        "[{\"name\": \"a\", \"parameters\": {\"properties\": {\"from\": {\"type\": \"object\"}, \"to\": {\"$ref\": "
+        "\"#/properties/from\"}}}}]",
+        "[{\"name\": \"a\", \"parameters\": {\"$defs\": {\"A\": {\"anyOf\": [{\"anyOf\": [{\"anyOf\": [{\"anyOf\": "
+        "[{\"$ref\": \"#/$defs/A\"}]}]}]}]}}, \"properties\": {\"x\": {\"$ref\": \"#/$defs/A\"}}}}]",
+    };
+    const struct reply_grammar_options options = {.is_required = true};
+    for (int i = 0; i < 2; i++) {
+        struct reply_tools tools;
+        struct err e;
+        const char *trigger;
+        char *text;
+        assert_int_equal(reply_tools_open(&tools, json[i], &e), ERR_OK);
+        assert_int_equal(reply_call_grammar(reply_style_of(QWEN3_CODER), &tools, &options, &text, &trigger, &e),
+                         ERR_OK);
+        assert_int_equal(strstr(text, "#/$defs/moebius-whole/properties/from") != NULL, i == 0);
+        assert_null(strstr(text, "\"#/properties/from\""));
+        mem_free(text);
+        reply_tools_close(&tools);
+    }
+}
+
 static void bad_tools_are_refused(void **state)
 {
     static const char *const bad[] = {"",
@@ -376,6 +401,7 @@ int main(void)
         cmocka_unit_test(what_a_grammar_allows_is_read_as_calls),
         cmocka_unit_test(an_answer_is_calls_or_json_of_the_schema),
         cmocka_unit_test(tools_that_say_little_are_enough),
+        cmocka_unit_test(references_lead_where_the_tool_says),
         cmocka_unit_test(bad_tools_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

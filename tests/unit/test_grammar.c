@@ -6,6 +6,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/bytes.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "grammar/matcher.h"
@@ -68,6 +69,9 @@ static const struct text_case schemas[] = {
     {"{\"type\": \"object\"}", {"{}", "{ }", "{\n  \"a\": 1\n}", NULL, "[]", "{\n\n}", "{    }", " {}", "{} ", NULL}},
     {"{\"enum\": [1]}", {"1", "1.0", "1.000", NULL, "1." ZEROS_60, "10", NULL}},
     {"{\"type\": \"integer\", \"minimum\": 5}", {"5", "123456789012345678901234567890", NULL, "4", "1" ZEROS_60, NULL}},
+    {"{\"type\": \"integer\", \"minimum\": null, \"enum\": null, \"required\": null, \"$ref\": null}",
+     {"0", NULL, "1.5", "null", NULL}},
+    {"{\"const\": null, \"maxLength\": 18446744073709551615}", {"null", NULL, "0", NULL}},
     {"{\"type\": \"integer\"}", {"0", "-7", "1.0", "1e+16", NULL, "1.5", "1e-1", "\"1\"", NULL}},
     {"{\"type\": \"integer\", \"$schema\": \"http://json-schema.org/draft-04/schema#\"}", {"1", NULL, "1.0", NULL}},
     {"{\"minimum\": 5, \"maximum\": 7.5}",
@@ -382,6 +386,28 @@ static void what_is_wrong_is_said(void **state)
     }
 }
 
+/* Rules of groups in each other, 1000 deep in all: no stack holds that. */
+static void rules_that_begin_with_too_many_others_are_refused(void **state)
+{
+    enum { N_RULE = 500, N_GROUP = 195 };
+    struct bytes b = {0};
+    struct grammar *g;
+    struct err e = {0};
+    for (int i = 0; i < N_RULE; i++) {
+        assert_int_equal(bytes_print(&b, &e, "%s%d ::= ", i ? "r" : "root ::= r0\nr", i), ERR_OK);
+        for (int k = 0; k < N_GROUP; k++)
+            bytes_put_text(&b, "(");
+        assert_int_equal(bytes_print(&b, &e, "r%d ", i + 1), ERR_OK);
+        for (int k = 0; k < N_GROUP; k++)
+            bytes_put_text(&b, "\"x\"|\"y\")");
+        bytes_put_text(&b, "\n");
+    }
+    assert_int_equal(bytes_print(&b, &e, "r%d ::= \"z\"\n", N_RULE), ERR_OK);
+    assert_int_equal(grammar_open(&g, GRAMMAR_GBNF, bytes_text(&b), b.n, false, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.text, "begins with too many others"));
+    bytes_close(&b);
+}
+
 static void what_cannot_be_enforced_is_listed_and_the_rest_is_enforced(void **state)
 {
     struct grammar *g =
@@ -424,6 +450,7 @@ int main(void)
         cmocka_unit_test(texts_go_on_where_there_are_too_many_states),
         cmocka_unit_test(a_text_that_needs_too_many_states_fails_alone),
         cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(rules_that_begin_with_too_many_others_are_refused),
         cmocka_unit_test(what_cannot_be_enforced_is_listed_and_the_rest_is_enforced),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);

@@ -106,6 +106,7 @@ static void reasoning_is_apart(void **state)
     is_answer(read_answer(CHATML, "", "<think>\nhm <b\n</think>\n\nYes </x>.<|im_end|>"), "hm <b\n", "Yes </x>.", true);
     is_answer(read_answer(CHATML, "x <think>\n", "hm</think>Yes"), "hm", "Yes", false);
     is_answer(read_answer(CHATML, "x <think></think>", "Yes"), "", "Yes", false);
+    is_answer(read_answer(CHATML, "", "The <think> tag, </think>"), "", "The <think> tag, </think>", false);
     is_answer(read_answer(CHATML, "", "cut <thin"), "", "cut <thin", false);
     is_answer(read_answer(CHATML, "", "<think>cut</thin"), "cut</thin", "", false);
     is_answer(read_answer(CHATML "{# [THINK] #}", "", "[THINK]a[/THINK]b <think>"), "a", "b <think>", false);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "base/random.h"
 #include "reply/reply.h"
 #include "base/bytes.h"
@@ -66,7 +67,7 @@ static void collect(void *user, enum reply_part part, const char *text, size_t n
         assert_non_null(reply_tools_find(&tools, text));
     if (part == REPLY_CALL_END) {
         json_error_t error;
-        json_t *j = json_loadb(t->args.s, t->args.n, JSON_ALLOW_NUL, &error);
+        json_t *j = json_read(t->args.s, t->args.n, JSON_ALLOW_NUL, &error);
         bool is_beyond_jansson = !j && (json_error_code(&error) == json_error_numeric_overflow ||
                                         json_error_code(&error) == json_error_null_byte_in_key);
         if (!j && !is_beyond_jansson)
