@@ -99,7 +99,9 @@ static err_code sort_out(struct batch_queue *q, struct batch_request *r, err_cod
 {
     int64_t first = 0;
     char *key = batch_request_key(r->id);
-    err_code code = key ? note_key(q, key, &first, e) : err_nomem(e, 0, "a request's id");
+    err_code code = key ? ERR_OK : err_nomem(e, 0, "a request's id");
+    if (code == ERR_OK && json_is_object(r->json)) /* else its number stands for it, which may be another's id */
+        code = note_key(q, key, &first, e);
     if (code == ERR_OK && first)
         parsed = err_set(why, ERR_FORMAT, "the id %s is also that of line %lld", key, (long long)first);
     if (code == ERR_OK &&

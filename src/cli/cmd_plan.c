@@ -188,6 +188,7 @@ const struct command cmd_plan = {
         "what would work instead; the exit status is then 20. docs/planner.md explains it.",
     .hint = "the model is given with -m",
     .keeps_files = true,
+    .fetches_none = true,
     .group = COMMAND_MEASURE,
     .run = run,
 };

@@ -175,10 +175,8 @@ static void check_context(const struct model_options *o, const moebius_engine *e
 {
     int64_t n_train = moebius_n_ctx_train(engine);
     if (o->n_ctx > n_train && n_train > 0)
-        fprintf(stderr,
-                "warning: --ctx %lld: the model was trained with %lld tokens, what it says beyond them may be of "
-                "no use\n",
-                (long long)o->n_ctx, (long long)n_train);
+        say(LOG_WARN, "--ctx %lld: the model was trained with %lld tokens, what it says beyond them may be of no use",
+            (long long)o->n_ctx, (long long)n_train);
 }
 
 err_code cli_open_engine(const struct model_options *o, struct opened *out, struct err *e)

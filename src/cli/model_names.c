@@ -88,22 +88,29 @@ static bool is_offline(const struct option *options, int n_option)
     return o && *(bool *)o->out;
 }
 
-static err_code find_or_fetch(struct hub_places *p, const struct model_name *name, const char *text, bool no_sandbox,
-                              char path[HUB_PLACE_BYTES], struct err *e)
+/* What a command takes names for. */
+struct taker {
+    bool is_off, no_sandbox, fetches_none;
+};
+
+static err_code find_or_fetch(struct hub_places *p, const struct model_name *name, const char *text,
+                              const struct taker *t, char path[HUB_PLACE_BYTES], struct err *e)
 {
     TRY(hub_cache_find(p, name, text, path, e));
     if (*path)
         return ERR_OK;
+    if (t->fetches_none)
+        return err_set(e, ERR_USAGE, "%s: it is not here yet: moebius pull %s --plan-only plans for it", text, text);
     if (p->is_offline)
         return err_set(e, ERR_FAIL, "%s: it is not here, and the network is not to be used (HF_HUB_OFFLINE, --offline)",
                        text);
-    TRY(fetch_apart(p, name, text, no_sandbox, e));
+    TRY(fetch_apart(p, name, text, t->no_sandbox, e));
     TRY(hub_cache_find(p, name, text, path, e));
     return *path ? ERR_OK : err_set(e, ERR_FAIL, "%s: it was fetched, and is gone", text);
 }
 
 /* The path of what may be a name. */
-static err_code resolve(const char **word, bool is_off, bool no_sandbox, struct err *e)
+static err_code resolve(const char **word, const struct taker *t, struct err *e)
 {
     struct stat st;
     struct hub_places p;
@@ -114,10 +121,10 @@ static err_code resolve(const char **word, bool is_off, bool no_sandbox, struct 
     err_code code = hub_places_find(&p, e);
     if (code != ERR_OK)
         return model_name_is_remote(*word) ? code : ERR_OK;
-    p.is_offline |= is_off;
+    p.is_offline |= t->is_off;
     code = model_names_parse(&p, *word, &name, &text, e);
     if (code == ERR_OK && name.kind != MODEL_NAME_FILE)
-        code = find_or_fetch(&p, &name, text, no_sandbox, path, e);
+        code = find_or_fetch(&p, &name, text, t, path, e);
     else if (code == ERR_OK)
         snprintf(path, sizeof path, "%s", text);
     const char *kept = code == ERR_OK ? arena_strndup(&paths, path, strlen(path)) : NULL;
@@ -133,15 +140,15 @@ err_code model_names_resolve(const struct command *c, const struct option *optio
                              bool no_sandbox, struct err *e)
 {
     enum { N_OPERAND = sizeof c->operands / sizeof *c->operands };
-    bool is_off = is_offline(options, n_option);
+    const struct taker t = {is_offline(options, n_option), no_sandbox, c->fetches_none};
     for (int i = 0; i < n_option; i++)
         if (options[i].kind == OPT_MODEL && *(const char **)options[i].out)
-            TRY(resolve((const char **)options[i].out, is_off, no_sandbox, e));
+            TRY(resolve((const char **)options[i].out, &t, e));
     for (int i = 1; i < argc && i <= N_OPERAND; i++) {
         const char *word = argv[i];
         if (c->operands[i - 1] != OPT_MODEL)
             continue;
-        TRY(resolve(&word, is_off, no_sandbox, e));
+        TRY(resolve(&word, &t, e));
         argv[i] = (char *)word; /* commands don't write to their words */
     }
     return ERR_OK;

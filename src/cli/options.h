@@ -99,9 +99,10 @@ struct command {
     const char *hint;                 /* what to do instead, when there are more */
     struct subcommand subcommands[4]; /* those that take some options alone */
     enum option_kind operands[2];     /* what the first of these words name; 0: no file */
-    bool keeps_files; /* knows files that are kept from run to run, and reads drives as the engine does */
-    bool runs_model;  /* reads experts through io_uring, and keeps files from run to run */
-    bool serves;      /* takes connections from a socket that it opens before the sandbox */
+    bool keeps_files;  /* knows files that are kept from run to run, and reads drives as the engine does */
+    bool runs_model;   /* reads experts through io_uring, and keeps files from run to run */
+    bool serves;       /* takes connections from a socket that it opens before the sandbox */
+    bool fetches_none; /* tells of models before they are here: what a name means is not fetched for it */
     enum hub_use hub;
     enum command_group group;
     int (*run)(const struct command *c, int argc, char **argv); /* returns the exit code */

@@ -106,13 +106,16 @@ size_t engine_expert_room(const moebius_engine *g, size_t all_bytes)
     return wanted && wanted < room ? wanted : room;
 }
 
-static struct rank_offer make_offer(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes,
-                                    int n_layer)
+/* The model's fingerprint is that of its weights: those of ranks must be the same, not only of the same shapes. */
+static err_code make_offer(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
+                           struct rank_offer *out, struct err *e)
 {
     size_t all = 0;
+    if (!g->fingerprint)
+        TRY(store_fingerprint(g->store, &g->fingerprint, e));
     for (int i = 0; i < n_layer; i++)
         all += (size_t)layers[i].n_expert * slot_bytes[i];
-    struct rank_offer o = {.fingerprint = gguf_fingerprint(g->gguf),
+    struct rank_offer o = {.fingerprint = g->fingerprint,
                            .room_bytes = engine_expert_room(g, 0),
                            .bytes_per_s = engine_read_speed(g, all),
                            .is_reference = g->options.reference,
@@ -121,7 +124,8 @@ static struct rank_offer make_offer(moebius_engine *g, const struct expert_layer
         o.reads_per_s = engine_drive_speed(g);
     for (int i = 0; i < gguf_n_files(g->gguf); i++)
         o.n_file_bytes += gguf_file_bytes(g->gguf, i);
-    return o;
+    *out = o;
+    return ERR_OK;
 }
 
 /* ---- rank 0 ------------------------------------------------------------------------------------------------------ */
@@ -130,8 +134,10 @@ err_code engine_ask_ranks(moebius_engine *g, const struct expert_layer *layers, 
                           struct err *e)
 {
     struct ranks *r = engine_ranks(g);
-    const struct rank_offer own = make_offer(g, layers, slot_bytes, n_layer), *offers;
+    struct rank_offer own;
+    const struct rank_offer *offers;
     bool is_known = true;
+    TRY(make_offer(g, layers, slot_bytes, n_layer, &own, e));
     TRY(ranks_offers(r, &own, &offers, e));
     for (int i = 0; i < ranks_n(r); i++)
         is_known &= offers[i].bytes_per_s > 0;
@@ -166,8 +172,9 @@ static err_code take_division(void *engine, const struct expert_layer *layers, c
                               struct division *out, struct err *e)
 {
     moebius_engine *g = engine;
-    const struct rank_offer offer = make_offer(g, layers, slot_bytes, n_layer);
+    struct rank_offer offer;
     int64_t n_expert = 0;
+    TRY(make_offer(g, layers, slot_bytes, n_layer, &offer, e));
     for (int i = 0; i < n_layer; i++)
         n_expert = max_i64(n_expert, layers[i].n_expert);
     return ranks_offer(engine_ranks(g), &offer, n_layer, n_expert, out, e);

@@ -113,6 +113,7 @@ static uint64_t piece_length(const struct job *j, uint64_t i)
 struct range {
     const struct job *job;
     uint64_t at, end;
+    uint64_t skip; /* bytes that come first and are there already */
     err_code (*put)(void *to, const char *bytes, size_t n, struct err *e);
     void *to;
 };
@@ -120,7 +121,7 @@ struct range {
 /* Whether the answer is what was asked for. */
 static err_code check_head(void *user, const struct http_head *h, enum http_failure *failure, struct err *e)
 {
-    const struct range *r = user;
+    struct range *r = user;
     const struct download *d = r->job->d;
     unsigned long long at = r->at, last = r->end - 1, all = d->n_bytes;
     *failure = HTTP_AGAIN;
@@ -138,6 +139,10 @@ static err_code check_head(void *user, const struct http_head *h, enum http_fail
     if (h->status == 200 && at == 0)
         return err_set(e, ERR_IO, "%s: the server gives %lld bytes, where it had said %llu", d->name,
                        (long long)h->n_bytes, all);
+    r->skip = at;
+    if (h->status == 200 && !d->digest && h->n_bytes >= 0 && (uint64_t)h->n_bytes == all)
+        return ERR_OK; /* many a simple server knows no ranges */
+    r->skip = 0;
     if (h->status == 200)
         return err_set(e, ERR_IO,
                        "%s: the server gives the whole file, where bytes %llu to %llu were asked for: it can't resume",
@@ -153,6 +158,10 @@ static err_code check_head(void *user, const struct http_head *h, enum http_fail
 static bool take(void *user, const char *bytes, size_t n, struct err *e)
 {
     struct range *r = user;
+    size_t skipped = (size_t)min_i64((int64_t)n, (int64_t)r->skip);
+    r->skip -= skipped;
+    bytes += skipped;
+    n -= skipped;
     size_t wanted = (size_t)min_i64((int64_t)n, (int64_t)(r->end - r->at));
     if (r->put(r->to, bytes, wanted, e) != ERR_OK)
         return false;
@@ -167,6 +176,7 @@ static err_code get_range(const struct job *j, struct range *r, struct err *e)
     enum http_failure failure;
     for (int n_failed = 0; r->at < r->end;) {
         uint64_t before = r->at;
+        r->skip = 0;
         const struct http_get get = {
             .url = j->d->url, .from = r->at, .n = r->end - r->at, .begin = check_head, .take = take, .user = r};
         err_code code = http_client_get(j->client, &get, &head, &failure, e);
@@ -239,7 +249,7 @@ static err_code collect(void *to, const char *bytes, size_t n, struct err *e)
 static err_code get_piece(const struct job *j, uint64_t i, unsigned char *out, struct err *e)
 {
     struct buffer b = {.bytes = out};
-    struct range r = {j, piece_begin(i), piece_begin(i) + piece_length(j, i), collect, &b};
+    struct range r = {j, piece_begin(i), piece_begin(i) + piece_length(j, i), 0, collect, &b};
     return get_range(j, &r, e);
 }
 
@@ -426,7 +436,7 @@ static err_code fetch(struct job *j, uint64_t n_first, struct err *e)
         return ERR_OK;
     TRY(open_part(j, &n_there, e));
     TRY(read_part(j, n_there, e));
-    struct range r = {j, j->have, end, append, j};
+    struct range r = {j, j->have, end, 0, append, j};
     if (j->have < end)
         TRY(get_range(j, &r, e));
     return end == j->d->n_bytes && n_first == UINT64_MAX ? finish(j, e) : ERR_OK;

@@ -171,8 +171,7 @@ bool model_set_is_meant(const struct model_set *set, const char *what)
     return !*what || is_path(set, what) || has_word(set->files[0].path, what);
 }
 
-/* How well it is meant: 3 by its path, 2 by the quantisation alone, 1 by words of its path, 0 not at all. */
-static int fitness(const struct model_set *set, const char *what)
+int model_set_fitness(const struct model_set *set, const char *what)
 {
     if (*what && is_path(set, what))
         return 3;
@@ -188,7 +187,7 @@ static void list_sets(const struct model_sets *s, const char *what, int least, c
     *out = '\0';
     for (size_t i = 0; i < s->n; i++) {
         const struct model_set *set = &s->sets[i];
-        if (fitness(set, what) < least)
+        if (model_set_fitness(set, what) < least)
             continue;
         bool is_alone = *set->label != '\0'; /* among labels */
         for (size_t k = 0; k < s->n; k++)
@@ -209,7 +208,7 @@ err_code model_sets_choose(const struct model_sets *s, const char *what, const c
     char list[512];
     int best = 0, n_best = 0;
     for (size_t i = 0; i < s->n; i++) {
-        int fit = fitness(&s->sets[i], what);
+        int fit = model_set_fitness(&s->sets[i], what);
         n_best = fit > best ? 1 : n_best + (fit == best && fit > 0);
         if (fit > best || (fit == best && fit > 0 && n_best == 1))
             *out = &s->sets[i];

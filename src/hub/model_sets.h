@@ -46,6 +46,8 @@ void model_sets_close(struct model_sets *s);
 /* Whether `what` means this set: the path of one of its files, with or without ".gguf", or a quantisation in the name,
  * in letters of any case. "" means each. */
 bool model_set_is_meant(const struct model_set *set, const char *what);
+/* How well: 3 by its path, 2 by the quantisation alone, 1 by words of its path, 0 not at all. */
+int model_set_fitness(const struct model_set *set, const char *what);
 
 /* The one that is meant. `name` is what the user wrote, for the sentence that lists what there is where none is meant,
  * or several are. */

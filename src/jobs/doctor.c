@@ -138,8 +138,10 @@ static void print_wrapped(FILE *out, const char *text, int left)
     for (;;) {
         size_t room = (size_t)(WIDTH - left), n = strlen(text);
         if (n > room)
-            for (n = room; n > 1 && text[n] != ' ';)
+            for (n = room; n > 0 && text[n] != ' ';)
                 n--;
+        if (n == 0) /* a word that has no room in a line, such as a path, stays whole */
+            n = strcspn(text, " ");
         fprintf(out, "%.*s\n", (int)n, text);
         text += n + (text[n] == ' ');
         if (!*text)

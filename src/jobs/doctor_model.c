@@ -17,7 +17,10 @@ struct looked {
     const struct doctor_model *m;
     struct gguf *gguf;
     bool has_sums;
+    uint64_t n_damaged; /* pieces that verify found */
 };
+
+enum { MOST_DAMAGED = 16 }; /* that have a line of their own */
 
 /* ---- the directory ----------------------------------------------------------------------------------------------- */
 
@@ -78,7 +81,8 @@ static err_code look_at_sums(struct looked *l, struct err *e)
 static void note_damaged(void *user, const char *sentence)
 {
     struct looked *l = user;
-    doctor_say(l->report, DOCTOR_FINDING, "damage", download_again, "%s", sentence);
+    if (++l->n_damaged <= MOST_DAMAGED)
+        doctor_say(l->report, DOCTOR_FINDING, "damage", download_again, "%s", sentence);
 }
 
 static bool forward_progress(void *user, uint64_t done_bytes, uint64_t total_bytes)
@@ -99,6 +103,9 @@ static err_code compare_sums(struct looked *l, struct err *e)
     if (code == ERR_OK)
         doctor_say(l->report, DOCTOR_OK, "damage", NULL, "all %.2f GB agree with the checksums",
                    (double)r.n_bytes / 1e9);
+    if (l->n_damaged > MOST_DAMAGED)
+        doctor_say(l->report, DOCTOR_FINDING, "damage", download_again,
+                   "%" PRIu64 " more pieces are damaged; moebius verify names them all", l->n_damaged - MOST_DAMAGED);
     if (code == ERR_FORMAT && r.n_damaged)
         return ERR_OK; /* each is a finding */
     return judge(l, download_again, code, e);

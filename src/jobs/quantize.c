@@ -258,7 +258,7 @@ err_code quantize_run(const struct quantize_params *p, FILE *report, struct err 
 {
     struct quantize z = {.params = p, .report = report, .part.fd = -1};
     err_code code = run(&z, e);
-    part_close(&z.part, !may_go_on(code) || z.done == 0);
+    part_close(&z.part, !may_go_on(code) || (z.done == 0 && z.part.n_found == 0));
     gguf_writer_close(&z.writer);
     for (size_t i = 0; z.jobs && i < z.n_job; i++)
         mem_free(z.jobs[i].importance);

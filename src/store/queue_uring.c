@@ -6,6 +6,7 @@
 #include <liburing.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 #include "store/store_internal.h"
@@ -52,14 +53,25 @@ static void start_waiting(struct uring_queue *q)
     }
 }
 
+/* The kernel gives up what the page cache does not have when the thread that handed it over ends: evaluations may come
+ * from a thread each. */
+static ssize_t read_here(const struct uring_queue *q, const struct store_read *r)
+{
+    struct read_piece p = read_rest(&q->base, r);
+    ssize_t n = pread(p.fd, p.dst, p.n_bytes, (off_t)p.offset);
+    return n < 0 ? -errno : n;
+}
+
 static void reap(struct uring_queue *q)
 {
     struct io_uring_cqe *cqe;
     while (q->n_flying > 0 && io_uring_peek_cqe(&q->ring, &cqe) == 0) {
         struct store_read *r = io_uring_cqe_get_data(cqe);
-        int result = cqe->res;
+        ssize_t result = cqe->res;
         io_uring_cqe_seen(&q->ring, cqe);
         q->n_flying--;
+        if (result == -EFAULT || result == -ECANCELED)
+            result = read_here(q, r);
         if (read_advance(&q->base, r, result))
             read_list_push(&q->done, r);
         else

@@ -286,6 +286,20 @@ def test_beginnings_are_shared():
 # ---- requests that can't be answered -----------------------------------------------------------------------------------
 
 
+def test_a_line_that_is_no_request_takes_no_id():
+    lines = ['{"id": 2, "prompt": "a", "max_tokens": 1}', "nonsense", '{"id": 4, "prompt": "a"', '{"id": 3, "prompt": "a", "max_tokens": 1}',
+             '{"id": 4, "prompt": "a", "max_tokens": 1}']
+    for _ in range(2):  # and again, when all is done
+        with open(tmp("ids.jsonl"), "w") as f:
+            f.write("\n".join(lines) + "\n")
+        run("batch", "-i", tmp("ids.jsonl"), "-o", tmp("ids.out"))
+        with open(tmp("ids.out")) as f:
+            answers = [json.loads(line) for line in f]
+        good = sorted(a["id"] for a in answers if a["finish_reason"] != "error")
+        wrong = {a["line"]: a["error"] for a in answers if a["finish_reason"] == "error"}
+        assert good == [2, 3, 4] and set(wrong) == {2, 3} and all("expected a JSON object" in e for e in wrong.values()), answers
+
+
 def test_bad_requests_are_answered_with_a_sentence():
     good = {"id": "good", "prompt": "The dog", "max_tokens": 3, "seed": 1}
     bad = {
@@ -309,7 +323,7 @@ def test_bad_requests_are_answered_with_a_sentence():
         '{"prompt": "a", "temperature": "hot"}': "temperature: expected a number",
         '{"prompt": "a", "temperature": 101}': "temperature 101: expected 0 to 100",
         '{"prompt": "a", "top_k": 1.5}': "top_k 1.5: expected a whole number",
-        '{"prompt": "a", "seed": 99999999999999999999}': "expected a JSON object",
+        '{"prompt": "a", "seed": 99999999999999999999}': "expected a whole number",
         '{"prompt": "a", "max_tokens": -2}': "max_tokens -2: expected -1 to",
         '{"prompt": "a", "ignore_eos": 1}': "ignore_eos: expected true or false",
         '{"prompt": "a", "grammar": 5}': "grammar: expected a grammar in GBNF",

@@ -456,6 +456,9 @@ def test_chat_through_a_pipe():
     assert [m["role"] for m in saved] == ["system"] + ["user", "assistant"] * 3
     assert saved[3]["content"] == "And\nthen?" and saved[5]["content"] == "/slash"
     assert answers.startswith(saved[2]["content"]) and "context: " in answers and "\033" not in answers
+    # input that ends where a message would go on ends the message
+    hello = turns(DEMO, ["Hello"], *args).stdout
+    assert hello and hello == turns(DEMO, ["Hello\\"], *args).stdout == turns(DEMO, ['"""', "Hello"], *args).stdout
     # what was saved goes on as if it had never ended, and each answer is that of a fresh start from its whole prompt
     on = turns(DEMO, ["Hello", "And\\", "then?", "//slash", "More"], *args, "--system", "Be kind.").stdout.decode()
     loaded = turns(DEMO, [f"/load {tmp('c.json')}", "More"], *args).stdout.decode()

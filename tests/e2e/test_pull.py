@@ -145,6 +145,14 @@ def test_places_follow_the_hubs_variables():
         p.fails(2, "pull", NAME, env={"HF_ENDPOINT": "ftp://x"}, says=["HF_ENDPOINT", "expected an address"])
 
 
+def test_a_plan_fetches_nothing():
+    with demo_place() as p:
+        p.fails(2, "plan", "-m", NAME, says=["not here yet", f"moebius pull {NAME} --plan-only"])
+        assert not [f for _, _, files in os.walk(p.cache) for f in files]
+        p.run("pull", NAME)
+        assert "slots for" in p.run("plan", "-m", NAME)[0]
+
+
 def test_a_name_that_is_not_here_is_fetched_first_and_offline_it_is_not():
     with demo_place() as p:
         args = ["generate", "-m", NAME, "-p", "Once", "-n", 2, "--cold"]
@@ -180,6 +188,14 @@ def test_an_address_is_fetched_and_known_by_it():
         p.check_whole(MODEL, p.run("pull", hub_url)[0].strip())
         p.fails(2, "pull", p.hub.cdn + "/files/../../demo.gguf", says=["expected an address whose path"])
         p.fails(2, "pull", p.hub.cdn + "/demo.zip", says=[".gguf"])
+
+
+def test_an_address_of_a_server_without_ranges_is_fetched():
+    with demo_place() as p:
+        p.hub.blobs["demo.gguf"] = MODEL
+        p.hub.faults["demo.gguf"] = [Fault("whole")] * 20
+        path = p.run("pull", p.hub.cdn + "/files/demo.gguf", "--retries", 0)[0].strip()
+        assert open(path, "rb").read() == MODEL
 
 
 def test_an_address_that_nobody_answers_is_said_once():
@@ -610,6 +626,21 @@ def test_list_says_what_is_here_and_rm_takes_it_away():
         assert left == ["f" * 40], left
         os.remove(p.repo() + "/blobs/" + "f" * 40)
         p.fails(2, "rm", "/etc/passwd", "-y", says=["expected a name"])
+
+
+def test_rm_takes_what_is_meant_best_and_all_parts_of_a_set():
+    with Place() as p:
+        p.hub.add("them/Two", {"Two-Q4_K_M.gguf": NOISE, "Two-UD-Q4_K_M.gguf": NOISE[:1000]})
+        for what in "Two-Q4_K_M.gguf", "UD-Q4_K_M":
+            p.run("pull", f"hf:them/Two:{what}", "--unchecked")
+        assert f"{len(NOISE) / 1e9:.2f} GB removed" in "".join(p.run("rm", "hf:them/Two:Q4_K_M", "-y"))
+        assert [m["name"] for m in json.loads(p.run("list", "--json")[0])["models"]] == ["hf:them/Two:UD-Q4_K_M"]
+        for i in range(1, 4):
+            p.hub.blobs[f"s-0000{i}-of-00003.gguf"] = NOISE
+        urls = [p.hub.cdn + f"/files/s-0000{i}-of-00003.gguf" for i in range(1, 4)]
+        p.run("pull", urls[1], "--unchecked")
+        p.run("rm", urls[0], "-y")
+        p.fails(2, "rm", urls[2], "-y", says=["nothing of it here"])
 
 
 def test_rm_takes_a_part_by_its_name():

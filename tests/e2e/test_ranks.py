@@ -226,8 +226,12 @@ def bad_files():
     with open(tmp("truncated.gguf"), "wb") as f, open(DEMO, "rb") as whole:
         f.write(whole.read(os.path.getsize(DEMO) * 3 // 4))
     damage(prepared("bad-manifest")[0], 50)
+    with open(tmp("tuned.gguf"), "wb") as f, open(DEMO, "rb") as whole:  # the same shapes
+        content = whole.read()
+        f.write(content[:-64] + bytes(b ^ 1 for b in content[-64:]))
     return [(["-m", tmp("truncated.gguf")], "truncated"), (["-m", tmp("missing.gguf")], "No such file"),
             (["-m", next(m for m, _ in golden_models())], "another model"), (["-m", DEMO, "--ram", "1M"], "not enough"),
+            (["-m", tmp("tuned.gguf")], "another model"),
             (["-m", DEMO, "--store", tmp("bad-manifest")], "bad-manifest"),
             (["-m", DEMO, "--reference"], "--reference on all ranks")]
 
