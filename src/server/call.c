@@ -86,7 +86,7 @@ err_code call_take_model(struct call *c, const char *name, struct model **m, str
         c->error_status = 404;
         return err_set(e, ERR_USAGE, "model: there is no model %s: GET /v1/models lists them", name);
     }
-    return models_take(all, name, m, e);
+    return models_take(all, name, &c->left, m, e);
 }
 
 /* ---- the log --------------------------------------------------------------------------------------------------- */

@@ -19,11 +19,12 @@
  * that the client did not send back: so many are kept, and need not be the same. */
 enum { N_TAIL = 16 };
 
-enum { MAX_CALLS = 4096, MAX_FILE_BYTES = 256 << 20 };
+enum { MAX_CALLS = 4096, MAX_IDS = 1 << 20 /* some 40 MB */, MAX_FILE_BYTES = 256 << 20 };
 
 struct replay {
     pthread_mutex_t lock;
     json_t *answers; /* of each call's id the answer, in the order in which they came */
+    size_t n_ids;    /* tokens of all of them: each call counts its answer's */
     uint64_t fingerprint;
     char *path; /* NULL: there is no file */
     int fd;     /* of it, to be added to; -1: none */
@@ -81,12 +82,20 @@ static const char *id_of(const json_t *call)
     return json_string_value(json_object_get(call, "id"));
 }
 
+/* Tokens of the answer that is kept for a call. */
+static size_t n_ids_of(const struct replay *r, const char *id)
+{
+    return json_array_size(json_object_get(json_object_get(r->answers, id), "ids"));
+}
+
 /* Drops the oldest call; false: there is no memory. */
 static bool drop_oldest(struct replay *r)
 {
     const char *key = json_object_iter_key(json_object_iter(r->answers));
     char *copy = key ? mem_strdup(key) : NULL;
+    size_t n = copy ? n_ids_of(r, copy) : 0;
     bool is_gone = copy && json_object_del(r->answers, copy) == 0;
+    r->n_ids -= is_gone ? n : 0;
     mem_free(copy);
     return is_gone;
 }
@@ -98,10 +107,13 @@ static bool keep(struct replay *r, json_t *answer)
     json_t *call;
     json_array_foreach(calls_of(json_object_get(answer, "message")), i, call)
     {
-        if (json_object_size(r->answers) >= MAX_CALLS && !drop_oldest(r))
-            return false;
+        size_t n_before = id_of(call) ? n_ids_of(r, id_of(call)) : 0;
         if (!id_of(call) || json_object_set(r->answers, id_of(call), answer) != 0)
             return false;
+        r->n_ids += n_ids_of(r, id_of(call)) - n_before;
+        while (json_object_size(r->answers) > MAX_CALLS || (r->n_ids > MAX_IDS && json_object_size(r->answers) > 1))
+            if (!drop_oldest(r))
+                return false;
     }
     return true;
 }
@@ -155,13 +167,31 @@ static void read_lines(struct replay *r, const char *text, size_t n)
     }
 }
 
+/* Leaves the last lines of a file that has grown too long. */
+static err_code shorten_file(struct replay *r, off_t n_all, struct err *e)
+{
+    enum { N_LEFT = MAX_FILE_BYTES / 2 };
+    char *text = mem_alloc(N_LEFT);
+    if (!text)
+        return err_nomem(e, N_LEFT, r->path);
+    const bool is_read = pread(r->fd, text, N_LEFT, n_all - N_LEFT) == N_LEFT;
+    const char *line = is_read ? memchr(text, '\n', N_LEFT) : NULL; /* the first whole line is behind it */
+    const size_t n = line ? (size_t)(text + N_LEFT - line) : 0;
+    const bool good = is_read && ftruncate(r->fd, 0) == 0 && (n == 0 || file_write(r->fd, line, n));
+    mem_free(text);
+    return good ? ERR_OK : err_set(e, ERR_IO, "%s: it can't be shortened", r->path);
+}
+
 static err_code read_file(struct replay *r, struct err *e)
 {
     struct stat st;
     if (fstat(r->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return err_set(e, ERR_IO, "%s: expected a plain file", r->path);
-    if (st.st_size > MAX_FILE_BYTES)
-        return ftruncate(r->fd, 0) == 0 ? ERR_OK : err_set(e, ERR_IO, "%s: it can't be emptied", r->path);
+    if (st.st_size > MAX_FILE_BYTES) {
+        TRY(shorten_file(r, st.st_size, e));
+        if (fstat(r->fd, &st) != 0)
+            return err_set(e, ERR_IO, "%s: %s", r->path, strerror(errno));
+    }
     char *text = mem_alloc((size_t)st.st_size + 1);
     if (!text)
         return err_nomem(e, (size_t)st.st_size, r->path);
@@ -268,6 +298,9 @@ static bool find_turn(const json_t *answer, const int32_t *ids, size_t n, size_t
     while (same < n_tail && *begin + same < n && ids[*begin + same] == id_at(tail, same))
         same++;
     int32_t last = id_at(sampled, json_array_size(sampled) - 1);
+    for (size_t i = same; i < n_tail; i++)
+        if (id_at(tail, i) == last) /* other words in the turn before: its end is not the answer's */
+            return false;
     for (*end = *begin + same; *end < n && ids[*end] != last; ++*end)
         ;
     return (*end)++ < n;

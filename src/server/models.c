@@ -269,12 +269,21 @@ static err_code start(struct models *all, struct model *m, struct err *e)
     return ERR_OK;
 }
 
+/* Whether those who waited for the current model, which is there now, are about to have it: it must not go before. */
+static bool is_owed(const struct models *all)
+{
+    const struct model *m = all->current;
+    return m && m->state == MODEL_READY && !m->leaves && !all->wanted && m->n_waiters > 0;
+}
+
 /* One step towards the model being there; *ready: it is. */
 static err_code approach(struct models *all, struct model *m, bool *ready, struct err *e)
 {
     reap(all);
     *ready = m->state == MODEL_READY && !m->leaves && (!all->wanted || all->wanted == m);
     if (*ready)
+        return ERR_OK;
+    if (m->state != MODEL_READY && is_owed(all))
         return ERR_OK;
     if (m->state != MODEL_READY && !all->wanted)
         all->wanted = m;
@@ -295,12 +304,14 @@ static void wait_a_little(struct models *all)
     pthread_cond_timedwait(&all->changed, &all->lock, &until);
 }
 
-static err_code wait_until_ready(struct models *all, struct model *m, struct err *e)
+static err_code wait_until_ready(struct models *all, struct model *m, const _Atomic bool *left, struct err *e)
 {
     const uint64_t n_failed = m->n_failed;
     for (bool ready = false;;) {
         if (all->stops)
             return err_set(e, ERR_CANCELLED, "the server is ending");
+        if (atomic_load(left))
+            return err_set(e, ERR_CANCELLED, "the client has left");
         if (m->n_failed > n_failed)
             return err_set(e, m->error.code, "%s", m->error.text);
         TRY(approach(all, m, &ready, e));
@@ -345,11 +356,13 @@ static struct model *choose(struct models *all, const char *name)
     return m ? m : all->current ? all->current : all->list[0];
 }
 
-err_code models_take(struct models *all, const char *name, struct model **out, struct err *e)
+err_code models_take(struct models *all, const char *name, const _Atomic bool *left, struct model **out, struct err *e)
 {
     pthread_mutex_lock(&all->lock);
     struct model *m = choose(all, name);
-    err_code code = wait_until_ready(all, m, e);
+    m->n_waiters++;
+    err_code code = wait_until_ready(all, m, left, e);
+    m->n_waiters--;
     if (code == ERR_OK) {
         m->n_users++;
         *out = m;

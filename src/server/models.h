@@ -72,10 +72,10 @@ struct model {
     _Atomic uint64_t load_done, load_total; /* bytes, while it is loaded */
     pthread_t thread;
     bool has_thread;
-    size_t n_users;
-    int64_t used_ns;   /* when somebody had it last */
-    uint64_t n_failed; /* times that it could not be loaded */
-    struct err error;  /* the last time's */
+    size_t n_users, n_waiters; /* who has it, and who waits for it */
+    int64_t used_ns;           /* when somebody had it last */
+    uint64_t n_failed;         /* times that it could not be loaded */
+    struct err error;          /* the last time's */
 };
 
 /* Who is told how much of a model has been loaded, in any thread. */
@@ -124,8 +124,9 @@ MUST_USE err_code models_load(struct models *all, struct model *m, struct err *e
  * loaded. */
 MUST_USE err_code models_unload(struct models *all, struct model *m, bool when_done, struct err *e);
 /* Waits until the model of this name is there (one that there is none of, or NULL: the one that is loaded, or the
- * first), and keeps it so until it is given back. */
-MUST_USE err_code models_take(struct models *all, const char *name, struct model **out, struct err *e);
+ * first), and keeps it so until it is given back. ERR_CANCELLED once *left says that nobody waits any more. */
+MUST_USE err_code models_take(struct models *all, const char *name, const _Atomic bool *left, struct model **out,
+                              struct err *e);
 void models_give_back(struct model *m);
 /* The one that is loaded, or comes or goes; else the first. */
 struct model *models_current(struct models *all);

@@ -186,6 +186,21 @@ err_code prompt_take_ids(struct prompt *p, const struct model *m, const char *fi
     return ERR_OK;
 }
 
+/* Sampled tokens in place of the template's, where it writes a message as the one turn that was sampled. */
+static err_code replay(struct prompt *p, const struct model *m, const json_t *messages, struct err *e)
+{
+    json_t *message, *whole = json_array();
+    size_t i;
+    bool good = whole != NULL;
+    json_array_foreach(messages, i, message)
+    {
+        good = good && (template_needs_splits(&m->needs, message) || json_array_append(whole, message) == 0);
+    }
+    err_code code = good ? replay_apply(m->replay, whole, &p->ids, &p->n, e) : err_nomem(e, 0, "a prompt");
+    json_decref(whole);
+    return code;
+}
+
 err_code prompt_make(struct prompt *p, const struct model *m, const struct server_request *r,
                      const moebius_template_var *defaults, size_t n_defaults, struct err *e)
 {
@@ -195,7 +210,7 @@ err_code prompt_make(struct prompt *p, const struct model *m, const struct serve
         TRY(add_rendered(p, m, e));
         if (*begun)
             TRY(add_text(p, m, begun, strlen(begun), false, e));
-        TRY(replay_apply(m->replay, r->messages, &p->ids, &p->n, e));
+        TRY(replay(p, m, r->messages, e));
     } else if (r->ids) {
         TRY(prompt_take_ids(p, m, "prompt", r->ids, e));
     } else {

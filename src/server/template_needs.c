@@ -52,15 +52,26 @@ static int shorten_id(json_t *owner, const char *field, json_t *known)
     return json_object_set(owner, field, json_object_get(known, id));
 }
 
+/* A call without an id gets one, and a result without one that of the call in its place: Ollama's clients send none. */
 static int shorten_ids(json_t *messages)
 {
-    json_t *known = json_object();
+    json_t *known = json_object(), *open = NULL; /* the last calls */
+    size_t n_made = 0, n_results = 0;
     int bad = 0;
     for (size_t i = 0; i < json_array_size(messages); i++) {
         json_t *message = json_array_get(messages, i), *calls = calls_of(message);
         bad |= shorten_id(message, "tool_call_id", known);
-        for (size_t k = 0; k < json_array_size(calls); k++)
-            bad |= shorten_id(json_array_get(calls, k), "id", known);
+        for (size_t k = 0; k < json_array_size(calls); k++) {
+            json_t *call = json_array_get(calls, k);
+            if (!json_object_get(call, "id"))
+                bad |= json_object_set_new(call, "id", json_sprintf("no id %zu", n_made++));
+            bad |= shorten_id(call, "id", known);
+        }
+        open = calls ? calls : open;
+        n_results = calls ? 0 : n_results;
+        json_t *id = has_role(message, "tool") ? json_object_get(json_array_get(open, n_results++), "id") : NULL;
+        if (id && !json_object_get(message, "tool_call_id"))
+            bad |= json_object_set(message, "tool_call_id", id);
     }
     json_decref(known);
     return bad;
@@ -230,6 +241,13 @@ static json_t *adapt(const struct template_needs *needs, json_t *messages, const
     if (needs->one_user)
         messages = rebuild(messages, join_user_users);
     return messages;
+}
+
+bool template_needs_splits(const struct template_needs *needs, const json_t *message)
+{
+    size_t n = json_array_size(calls_of(message));
+    return (needs->one_call && n > 1) ||
+           (needs->null_content && n > 0 && json_string_length(json_object_get(message, "content")) > 0);
 }
 
 json_t *template_needs_apply(const struct template_needs *needs, const struct server_request *r)

@@ -20,6 +20,9 @@ struct template_needs {
 /* Takes some milliseconds. Of what a template can't take in any form nothing is said. */
 struct template_needs template_needs_find(const moebius_template *tmpl);
 
+/* Whether a message that calls tools becomes several. */
+bool template_needs_splits(const struct template_needs *needs, const json_t *message);
+
 /* The request's messages, made fit; owned by the caller. NULL: there is no memory. */
 json_t *template_needs_apply(const struct template_needs *needs, const struct server_request *r);
 

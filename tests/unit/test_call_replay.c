@@ -153,6 +153,53 @@ static void what_the_client_changed_stays_as_it_is(void **state)
     replay_close(&r);
 }
 
+/* Where turns of both end alike, the end of what the user now says otherwise is not the answer's. */
+static void the_end_of_another_turn_is_not_the_answers(void **state)
+{
+    struct err e;
+    struct replay *r = open_replay(NULL, 1);
+    int32_t sampled[N_PROMPT + N_ANSWER], *ids = mem_calloc(N_PROMPT + 5, sizeof *ids);
+    const int32_t rest[] = {401, 402, END, 201, END};
+    json_t *said = message("I look.", "call_1", "{\"path\":\"a.c\",\"lines\":[1,2]}");
+    json_t *messages = json_pack("[o]", json_incref(said));
+    size_t n = N_PROMPT + 2;
+    fill_sampled(sampled);
+    sampled[N_PROMPT - 3] = END; /* of the user's turn */
+    const struct replay_answer a = {sampled, N_PROMPT, N_ANSWER, said};
+    assert_int_equal(replay_add(r, &a, &e), ERR_OK);
+    memcpy(ids, sampled, N_PROMPT * sizeof *ids);
+    memcpy(ids + N_PROMPT - 5, rest, sizeof rest); /* other words before that end */
+    ids[N_PROMPT] = 202;
+    ids[N_PROMPT + 1] = END;
+    assert_int_equal(replay_apply(r, messages, &ids, &n, &e), ERR_OK);
+    assert_int_equal(n, N_PROMPT + 2);
+    assert_memory_equal(ids + N_PROMPT - 5, rest, sizeof rest);
+    mem_free(ids);
+    json_decref(messages);
+    json_decref(said);
+    replay_close(&r);
+}
+
+static void long_answers_are_forgotten_earlier(void **state)
+{
+    enum { N = 600000 };
+    struct err e;
+    struct replay *r = open_replay(NULL, 1);
+    int32_t *ids = mem_calloc(N_PROMPT + N, sizeof *ids);
+    add_sampled(r);
+    for (int i = 0; i < 2; i++) {
+        json_t *said = message("I look.", i ? "call_3" : "call_2", "{}");
+        const struct replay_answer a = {ids, N_PROMPT, N, said};
+        assert_int_equal(replay_add(r, &a, &e), ERR_OK);
+        json_decref(said);
+        if (i == 0)
+            assert_replayed(r, message("I look.", "call_1", "{\"path\":\"a.c\",\"lines\":[1,2]}"), 0);
+    }
+    assert_left_alone(r, message("I look.", "call_1", "{\"path\":\"a.c\",\"lines\":[1,2]}"), 0);
+    mem_free(ids);
+    replay_close(&r);
+}
+
 static void answers_outlive_the_server(void **state)
 {
     const struct temp_path file = temp_path(*state, "answers");
@@ -230,6 +277,8 @@ int main(void)
         cmocka_unit_test(json_and_spaces_may_be_written_in_other_ways),
         cmocka_unit_test(a_prompt_may_end_otherwise_in_a_history),
         cmocka_unit_test(what_the_client_changed_stays_as_it_is),
+        cmocka_unit_test(the_end_of_another_turn_is_not_the_answers),
+        cmocka_unit_test(long_answers_are_forgotten_earlier),
         cmocka_unit_test(answers_outlive_the_server),
         cmocka_unit_test(lines_that_are_no_answers_are_left_out),
         cmocka_unit_test(the_oldest_calls_are_forgotten),

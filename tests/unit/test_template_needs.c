@@ -97,6 +97,13 @@ static void messages_are_made_fit(void **state)
         "{\"id\":\"call00001\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},"
         "{\"role\":\"tool\",\"tool_call_id\":\"call00001\",\"name\":\"f\",\"content\":\"r\"},"
         "{\"role\":\"tool\",\"tool_call_id\":\"call00000\",\"name\":\"f\",\"content\":\"s\"}]");
+    check_messages(&(struct template_needs){.text_arguments = true, .short_ids = true},
+                   "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":["
+                   "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},"
+                   "{\"role\":\"tool\",\"content\":\"r\"}]", /* Ollama's clients */
+                   "[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":["
+                   "{\"id\":\"call00000\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},"
+                   "{\"role\":\"tool\",\"tool_call_id\":\"call00000\",\"content\":\"r\"}]");
     check_messages(&(struct template_needs){.no_system = true, .one_user = true}, users,
                    "[{\"role\":\"user\",\"content\":\"s\\n\\na\\n\\nb\"},{\"role\":\"assistant\",\"content\":\"c\"},"
                    "{\"role\":\"user\",\"content\":\"d\"}]");
