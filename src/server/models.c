@@ -30,6 +30,7 @@ struct models {
     pthread_cond_t changed;
     struct model *current; /* the one that has a thread; NULL: none */
     struct model *wanted;  /* somebody waits for this one: the current one takes nobody new; NULL: nobody does */
+    bool is_told;          /* it was asked for by models_load: it comes also without somebody who waits */
     bool stops;
 };
 
@@ -285,8 +286,10 @@ static err_code approach(struct models *all, struct model *m, bool *ready, struc
         return ERR_OK;
     if (m->state != MODEL_READY && is_owed(all))
         return ERR_OK;
-    if (m->state != MODEL_READY && !all->wanted)
+    if (m->state != MODEL_READY && !all->wanted) {
         all->wanted = m;
+        all->is_told = false;
+    }
     if (!all->current)
         return start(all, m, e);
     if (all->current != m && is_idle(all->current))
@@ -363,6 +366,8 @@ err_code models_take(struct models *all, const char *name, const _Atomic bool *l
     m->n_waiters++;
     err_code code = wait_until_ready(all, m, left, e);
     m->n_waiters--;
+    if (m->n_waiters == 0 && all->wanted == m && m->state == MODEL_UNLOADED && !all->is_told)
+        all->wanted = NULL; /* they have all left */
     if (code == ERR_OK) {
         m->n_users++;
         *out = m;
@@ -399,7 +404,9 @@ static err_code ask_for(struct models *all, struct model *m, struct err *e)
     if (other)
         return err_set(e, ERR_LIMIT, "model %s is being loaded: ask for %s when it is there", other->name, m->name);
     m->leaves = false;
-    return approach(all, m, &ready, e);
+    TRY(approach(all, m, &ready, e));
+    all->is_told |= all->wanted == m;
+    return ERR_OK;
 }
 
 err_code models_load(struct models *all, struct model *m, struct err *e)

@@ -900,6 +900,26 @@ def test_a_model_with_answers_goes_after_them_or_not_at_all():
         wait_for_status(s, "a", "unloaded")
 
 
+def test_who_has_left_waits_for_no_model():
+    folder = folder_of_models("left", a=None, b=None)
+    with AnyServer(MOEBIUS, "--models", folder, "--ctx", "100000") as s:
+        talker = s.connect()
+        talker.request("POST", COMPLETIONS, json.dumps(endless(model="a", prompt="Once", max_tokens=90000, stream=True)))
+        talker.getresponse().read(1)
+        waiting = []
+        for _ in range(20):  # more than there are workers
+            waiting.append(s.connect())
+            waiting[-1].request("POST", COMPLETIONS, json.dumps(dict(model="b", prompt="x", max_tokens=4)))
+        wait_for_status(s, "b", "loading")
+        for c in waiting:
+            c.sock.shutdown(socket.SHUT_RDWR)
+            c.close()
+        wait_for_status(s, "b", "unloaded")
+        assert s.json("/tokenize", {"model": "a", "content": "Once"}, connection=s.connect(20))["tokens"]
+        talker.sock.shutdown(socket.SHUT_RDWR)
+        talker.close()
+
+
 def test_loading_tells_how_far_it_is():
     with Server() as s:
         name = s.json("/models")["data"][0]["id"]
