@@ -183,10 +183,10 @@ def decode_rows(bench, models, hows):
     for model in models:
         for how in hows:
             measured, plan = bench.measure(model, how, is_check=True), bench.plan(model, how)
-            yield row(model, how, "decode", plan["forecast"]["decode"], measured["decode"], measured["is_usual"])
+            yield row(model, how, "decode", plan["forecast"]["decode"], measured["decode"], measured.get("is_usual", True))
             if "depth" not in how:
                 yield row(model, how, "prefill", plan["forecast"]["prefill"], measured["prefill"],
-                          measured["is_usual"])
+                          measured.get("is_usual", True))
 
 
 def first_rows(bench, models):
@@ -194,7 +194,7 @@ def first_rows(bench, models):
         for how in TO_FIRST:
             measured, plan = bench.measure(model, how, is_check=True), bench.plan(model, how)
             s = next(p["forecast_s"] for p in plan["prompts"] if p["tokens"] == how["prompt"])
-            yield row(model, how, "first", s, how["prompt"] / measured["prefill"], measured["is_usual"])
+            yield row(model, how, "first", s, how["prompt"] / measured["prefill"], measured.get("is_usual", True))
 
 
 def show(rows):
