@@ -10,6 +10,7 @@
 #include "base/free_memory.h"
 #include "base/random.h"
 #include "engine/engine_internal.h"
+#include "engine/peaks.h"
 #include "engine/planning.h"
 #include "engine/probe_products.h"
 #include "engine/sized.h"
@@ -17,13 +18,10 @@
 #include "vulkan/vulkan.h"
 
 enum {
-    CHUNK_BYTES = 4 << 20,
+    CHUNK_BYTES = PEAK_CHUNK_BYTES,
     MOST_CHUNKS = 256, /* 1 GiB: much more than caches hold */
     FREE_SHARE = 8,    /* or one part in so many of what is free */
     N_BEST = 4,        /* rounds of which the best counts */
-    N_ROUND = 100000,  /* of a peak loop */
-    N_TILE_ROUND = 10000,
-    TASKS_A_THREAD = 16,
     MOST_DEPTH = 32,
     GPU_BYTES = 64 << 20,
     N_DISPATCH = 50,
@@ -42,8 +40,7 @@ struct probe {
     const struct kernels *kernels;
     char *memory;
     size_t n_chunk;
-    bool asks_ahead; /* in read_chunk: the rounds take turns */
-    double done;     /* of the whole, 0 to 1 */
+    double done; /* of the whole, 0 to 1 */
 };
 
 static err_code tell(struct probe *p, const char *what, double part, struct err *e)
@@ -54,46 +51,6 @@ static err_code tell(struct probe *p, const char *what, double part, struct err 
 }
 
 /* ---- memory and processors --------------------------------------------------------------------------------------- */
-
-static void write_chunk(void *arg, size_t task, int thread)
-{
-    memset(((struct probe *)arg)->memory + task * CHUNK_BYTES, 1, CHUNK_BYTES);
-}
-
-static void read_chunk(void *arg, size_t task, int thread)
-{
-    const struct probe *p = arg;
-    p->kernels->peak_read(p->memory + task * CHUNK_BYTES, CHUNK_BYTES, p->asks_ahead);
-}
-
-static void run_int8(void *arg, size_t task, int thread)
-{
-    ((const struct probe *)arg)->kernels->peak_int8(N_ROUND);
-}
-
-static void run_tiles(void *arg, size_t task, int thread)
-{
-    ((const struct probe *)arg)->kernels->peak_tiles(N_TILE_ROUND);
-}
-
-static void run_float(void *arg, size_t task, int thread)
-{
-    ((const struct probe *)arg)->kernels->peak_float(N_ROUND);
-}
-
-/* The best rate of some runs, each of which does n_unit units. */
-static double best_rate(struct pool *pool, size_t n_task, pool_fn *fn, struct probe *p, double n_unit)
-{
-    double best = 0;
-    for (int i = 0; i < N_BEST; i++) {
-        int64_t start = clock_ns();
-        p->asks_ahead = i % 2;
-        pool_run(pool, n_task, fn, p);
-        double rate = n_unit * 1e9 / (double)(clock_ns() - start);
-        best = rate > best ? rate : best;
-    }
-    return best;
-}
 
 static err_code map_memory(struct probe *p, struct err *e)
 {
@@ -120,8 +77,8 @@ static err_code measure_threads(struct probe *p, int n_threads, bool small_pages
     TRY_OUT(map_memory(p, e));
     if (small_pages)
         madvise(p->memory, p->n_chunk * CHUNK_BYTES, MADV_NOHUGEPAGE);
-    pool_run(pool, p->n_chunk, write_chunk, p);
-    *bytes_per_s = best_rate(pool, p->n_chunk, read_chunk, p, (double)p->n_chunk * CHUNK_BYTES);
+    peaks_write(pool, p->memory, p->n_chunk);
+    *bytes_per_s = peaks_read(pool, p->kernels, p->memory, p->n_chunk, N_BEST);
 out:
     unmap_memory(p);
     pool_close(&pool);
@@ -147,21 +104,11 @@ static err_code measure_memory(struct probe *p, struct err *e)
 static err_code measure_peaks_of(struct probe *p, int n_threads, double *int8_per_s, double *float_per_s, struct err *e)
 {
     struct pool *pool;
-    size_t n_task = TASKS_A_THREAD * (size_t)n_threads;
     TRY(pool_create(&pool, n_threads, e));
-    *int8_per_s = best_rate(pool, n_task, run_int8, p, (double)p->kernels->peak_int8(1) * N_ROUND * (double)n_task);
-    *float_per_s = best_rate(pool, n_task, run_float, p, (double)p->kernels->peak_float(1) * N_ROUND * (double)n_task);
-    pool_close(&pool);
-    return ERR_OK;
-}
-
-static err_code measure_tiles(struct probe *p, struct err *e)
-{
-    struct pool *pool;
-    size_t n_task = TASKS_A_THREAD * (size_t)p->m->n_thread;
-    TRY(pool_create(&pool, p->m->n_thread, e));
-    p->m->amx_per_s =
-        best_rate(pool, n_task, run_tiles, p, (double)p->kernels->peak_tiles(1) * N_TILE_ROUND * (double)n_task);
+    *int8_per_s = peaks_int8(pool, p->kernels, n_threads, N_BEST);
+    *float_per_s = peaks_float(pool, p->kernels, n_threads, N_BEST);
+    if (n_threads == p->m->n_thread)
+        p->m->amx_per_s = peaks_tiles(pool, p->kernels, n_threads, N_BEST);
     pool_close(&pool);
     return ERR_OK;
 }
@@ -173,8 +120,6 @@ static err_code measure_peaks(struct probe *p, struct err *e)
     TRY(tell(p, "processors", 0.05, e));
     TRY(measure_peaks_of(p, 1, &m->thread_int8_per_s, &m->thread_float_per_s, e));
     TRY(measure_peaks_of(p, m->n_thread, &m->int8_per_s, &m->float_per_s, e));
-    if (p->kernels->peak_tiles)
-        TRY(measure_tiles(p, e));
     TRY(tell(p, "products by type", 0.05, e));
     return probe_products(p->kernels, m, e);
 }

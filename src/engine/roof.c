@@ -1,64 +1,14 @@
 /* Measuring what the machine can do. */
-#include <string.h>
-
-#include "base/clock.h"
 #include "base/topology.h"
 #include "engine/engine_internal.h"
+#include "engine/peaks.h"
 #include "engine/sized.h"
-#include "kernels/kernels.h"
 
 /* Memory to read: much more than caches hold. */
-enum { CHUNK_BYTES = 4 << 20, MIN_CHUNKS = 64, CHUNKS_A_THREAD = 8, N_READ = 6 };
+enum { CHUNK_BYTES = PEAK_CHUNK_BYTES, MIN_CHUNKS = 64, CHUNKS_A_THREAD = 8, N_READ = 6 };
 /* Where there is no room for that: so many times the last cache and some more, as part of it may stay there. */
 enum { LEAST_CACHES = 2, LEAST_CHUNKS = 8 };
-enum { N_TASK_A_THREAD = 16, N_ROUND = 100000, N_TILE_ROUND = 10000, N_REPEAT = 3 };
-
-struct roof_loop {
-    const struct kernels *kernels;
-    char *memory;
-    bool asks_ahead; /* in read_task: the runs take turns */
-};
-
-/* Pages that were never written are all the same one; and each lies near the thread that will read it. */
-static void write_task(void *arg, size_t task, int thread)
-{
-    memset(((const struct roof_loop *)arg)->memory + task * CHUNK_BYTES, 1, CHUNK_BYTES);
-}
-
-static void read_task(void *arg, size_t task, int thread)
-{
-    const struct roof_loop *l = arg;
-    l->kernels->peak_read(l->memory + task * CHUNK_BYTES, CHUNK_BYTES, l->asks_ahead);
-}
-
-static void int8_task(void *arg, size_t task, int thread)
-{
-    ((const struct roof_loop *)arg)->kernels->peak_int8(N_ROUND);
-}
-
-static void float_task(void *arg, size_t task, int thread)
-{
-    ((const struct roof_loop *)arg)->kernels->peak_float(N_ROUND);
-}
-
-static void tile_task(void *arg, size_t task, int thread)
-{
-    ((const struct roof_loop *)arg)->kernels->peak_tiles(N_TILE_ROUND);
-}
-
-/* The best rate of a few runs, in units of which the loop does n_unit. */
-static double best_rate(struct pool *pool, int n_run, size_t n_task, pool_fn *fn, struct roof_loop *l, double n_unit)
-{
-    double best = 0;
-    for (int i = 0; i < n_run; i++) {
-        int64_t start = clock_ns();
-        l->asks_ahead = i % 2;
-        pool_run(pool, n_task, fn, l);
-        double rate = n_unit * 1e9 / (double)(clock_ns() - start);
-        best = rate > best ? rate : best;
-    }
-    return best;
-}
+enum { N_REPEAT = 3 };
 
 static size_t n_chunks(const moebius_engine *g)
 {
@@ -95,7 +45,7 @@ static err_code map_memory(moebius_engine *g, struct pool *pool, struct err *e)
     if (!g->roof_memory)
         return err_nomem(e, n_bytes, "measuring the memory");
     g->roof_bytes = n_bytes;
-    pool_run(pool, g->roof_bytes / CHUNK_BYTES, write_task, &(struct roof_loop){g->kernels, g->roof_memory});
+    peaks_write(pool, g->roof_memory, g->roof_bytes / CHUNK_BYTES);
     return ERR_OK;
 }
 
@@ -103,12 +53,12 @@ double engine_read_speed(moebius_engine *g, size_t n_bytes)
 {
     size_t n_all = n_chunks(g), n = n_bytes / CHUNK_BYTES;
     n = n < 1 ? 1 : n < n_all ? n : n_all;
-    struct roof_loop l = {g->kernels, mem_try_map(n * CHUNK_BYTES, MEM_SCRATCH)};
-    if (!l.memory)
+    char *memory = mem_try_map(n * CHUNK_BYTES, MEM_SCRATCH);
+    if (!memory)
         return 0;
-    pool_run(g->pool, n, write_task, &l);
-    double rate = best_rate(g->pool, N_REPEAT, n, read_task, &l, (double)(n * CHUNK_BYTES));
-    mem_unmap(l.memory, n * CHUNK_BYTES, MEM_SCRATCH);
+    peaks_write(g->pool, memory, n);
+    double rate = peaks_read(g->pool, g->kernels, memory, n, N_REPEAT);
+    mem_unmap(memory, n * CHUNK_BYTES, MEM_SCRATCH);
     return rate;
 }
 
@@ -133,16 +83,10 @@ static err_code measure(moebius_engine *g, moebius_roof *roof, struct err *e)
     int n_threads = pool_n_threads(pool) - g->thread_tuner.n_least;
     pool_use(pool, n_threads); /* decoding may have put some to sleep */
     TRY(map_memory(g, pool, e));
-    struct roof_loop l = {g->kernels, g->roof_memory};
-    size_t n_chunk = g->roof_bytes / CHUNK_BYTES, n_task = N_TASK_A_THREAD * (size_t)n_threads;
-    double n_int8 = (double)g->kernels->peak_int8(1) * N_ROUND * (double)n_task;
-    double n_float = (double)g->kernels->peak_float(1) * N_ROUND * (double)n_task;
-    roof->int8_per_s = best_rate(pool, N_REPEAT, n_task, int8_task, &l, n_int8);
-    roof->read_bytes_per_s = best_rate(pool, N_READ, n_chunk, read_task, &l, (double)(n_chunk * CHUNK_BYTES));
-    roof->float_per_s = best_rate(pool, N_REPEAT, n_task, float_task, &l, n_float);
-    if (g->kernels->peak_tiles)
-        roof->tile_per_s = best_rate(pool, N_REPEAT, n_task, tile_task, &l,
-                                     (double)g->kernels->peak_tiles(1) * N_TILE_ROUND * (double)n_task);
+    roof->int8_per_s = peaks_int8(pool, g->kernels, n_threads, N_REPEAT);
+    roof->read_bytes_per_s = peaks_read(pool, g->kernels, g->roof_memory, g->roof_bytes / CHUNK_BYTES, N_READ);
+    roof->float_per_s = peaks_float(pool, g->kernels, n_threads, N_REPEAT);
+    roof->tile_per_s = peaks_tiles(pool, g->kernels, n_threads, N_REPEAT);
     if (!g->is_limited || !engine_is_streaming(g))
         return ERR_OK;
     unmap_memory(g); /* slots gave it */
