@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/units_text.h"
+
 /* Of a prompt that is in the prompt cache, what is computed all the same. */
 enum { UNCACHED_TOK = 64 };
 
@@ -331,8 +333,8 @@ static void refuse_memory(struct making *k)
     int64_t n_texts = s->n_texts, n_ctx = longest_context(k, k->kv, n_texts);
     p->is_refused = true;
     snprintf(p->refusal, sizeof p->refusal,
-             "%.2f GiB of memory are needed at least, and there are %.2f GiB: %.2f GiB more than there is room for",
-             (double)p->least_bytes / GIB, (double)p->ram_limit / GIB, (double)(p->least_bytes - p->ram_limit) / GIB);
+             "%s of memory are needed at least, and there are %s: %s more than there is room for",
+             units_size(p->least_bytes).s, units_size(p->ram_limit).s, units_size(p->least_bytes - p->ram_limit).s);
     if (small != k->kv && least_with(k, small, s->n_ctx, n_texts) <= p->ram_limit)
         plan_say(&p->nearest, "--kv %s, all else as asked for", small->name);
     if (n_ctx)

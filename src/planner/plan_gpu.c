@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/units_text.h"
 #include "planner/plan_internal.h"
 
 static bool has_stages(const struct making *k)
@@ -232,11 +233,10 @@ static void refuse_gpu(struct making *k, int n)
         if (p->gpu[i].fits && (fits < 0 || abs(p->gpu[i].n_cpu_moe - n) < abs(p->gpu[fits].n_cpu_moe - n)))
             fits = i;
     p->is_refused = true;
-    snprintf(
-        p->refusal, sizeof p->refusal,
-        "with the experts of %d of %d layers in the machine's memory %.2f GiB of %s are needed, and there are %.2f GiB",
-        n, k->f->n_moe, (double)(is_vram ? plan_vram_with(k, n, k->s->n_ctx) : p->least_bytes) / GIB,
-        is_vram ? "VRAM" : "memory", (double)(is_vram ? p->vram_limit : p->ram_limit) / GIB);
+    snprintf(p->refusal, sizeof p->refusal,
+             "with the experts of %d of %d layers in the machine's memory %s of %s are needed, and there are %s", n,
+             k->f->n_moe, units_size(is_vram ? plan_vram_with(k, n, k->s->n_ctx) : p->least_bytes).s,
+             is_vram ? "VRAM" : "memory", units_size(is_vram ? p->vram_limit : p->ram_limit).s);
     if (fits >= 0)
         plan_say(&p->nearest, "--n-cpu-moe %d, all else as asked for", p->gpu[fits].n_cpu_moe);
     else
@@ -312,9 +312,9 @@ static bool refuse_both(struct making *k, uint64_t vram)
     if (!lacks_vram && !lacks_ram)
         return false;
     p->is_refused = true;
-    snprintf(p->refusal, sizeof p->refusal, "%.2f GiB of %s are needed, and there are %.2f GiB",
-             (double)(lacks_vram ? need : p->least_bytes) / GIB, lacks_vram ? "VRAM" : "memory",
-             (double)(lacks_vram ? p->vram_limit : p->ram_limit) / GIB);
+    snprintf(p->refusal, sizeof p->refusal, "%s of %s are needed, and there are %s",
+             units_size(lacks_vram ? need : p->least_bytes).s, lacks_vram ? "VRAM" : "memory",
+             units_size(lacks_vram ? p->vram_limit : p->ram_limit).s);
     for (int n = 0; n <= k->f->n_moe && !has_stages(k); n++)
         if (fits(k, plan_vram_with(k, n, k->s->n_ctx), ram_without(k) + divide_last(k, n).least_bytes)) {
             plan_say(&p->nearest, "--n-cpu-moe %d, without --split", n);

@@ -4,8 +4,6 @@
 
 #include "planner/plan.h"
 
-#define GIB (1024.0 * 1024 * 1024)
-
 /* A plan in the making. */
 struct making {
     struct plan *p;
