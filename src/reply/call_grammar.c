@@ -128,8 +128,8 @@ static bool refers_to_root(json_t *j, bool move)
     {
         const char *to = strcmp(key, "$ref") ? NULL : json_string_value(value);
         bool is_pointer = to && to[0] == '#' && (!to[1] || to[1] == '/');
-        found |=
-            is_pointer ? strncmp(to, "#/$defs/", 8) && strncmp(to, "#/definitions/", 14) : refers_to_root(value, move);
+        bool is_shared = is_pointer && (!strncmp(to, "#/$defs/", 8) || !strncmp(to, "#/definitions/", 14));
+        found |= is_pointer ? !is_shared : refers_to_root(value, move);
         if (is_pointer && move) /* the key stays, so that the loop may go on */
             json_object_set_new(j, key, json_sprintf("#/$defs/" WHOLE "%s", to + 1));
     }

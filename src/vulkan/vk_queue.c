@@ -398,7 +398,7 @@ void vk_write_bytes(struct vk *v, const struct vk_piece *p, size_t off, const vo
 void vk_table_flush(struct vk *v, struct vk_table *t)
 {
     size_t from = t->dirty_from, n = t->dirty_end - from;
-    if (n == 0)
+    if (n == 0 || v->error.code != ERR_OK) /* nothing is recorded then: it is written when the device goes on */
         return;
     t->dirty_from = t->dirty_end = 0;
     const struct vk_access all = {0, UINT64_MAX, true};

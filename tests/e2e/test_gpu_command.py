@@ -160,7 +160,7 @@ def test_receipts_say_which_tiers_a_run_had():
         return
     env = {"MOEBIUS_VULKAN_KIND": "discrete", "XDG_CACHE_HOME": tmp("tiers"), "MOEBIUS_NO_RECEIPT": ""}
     both = ["--devices", "vulkan:0,cpu:1", "--split", "last:4"]
-    run("generate", "-m", DEMO, "-p", "Once", "-n", 40, "--ignore-eos", "--seed", 1, "--cold", "--devices", "vulkan:0", env=env)
+    run("generate", "-m", DEMO, "-p", "Once", "-n", 100, "--ignore-eos", "--seed", 1, "--cold", "--devices", "vulkan:0", env=env)
     path = tmp("tiers/moebius/receipts.jsonl")
     with open(path, encoding="utf-8") as f:
         kept = json.load(f)
@@ -175,9 +175,9 @@ def test_receipts_say_which_tiers_a_run_had():
     os.remove(path)
     for args in ["--devices", "vulkan:0"], both, ["--devices", "vulkan:0,vulkan:0", "--split", "stages"], \
             ["--devices", "cpu:1,cpu:1", "--split", "stages"]:
-        run("generate", "-m", DEMO, "-p", "Once", "-n", 40, "--ignore-eos", "--seed", 1, "--cold", *args, env=env)
+        run("generate", "-m", DEMO, "-p", "Once", "-n", 100, "--ignore-eos", "--seed", 1, "--cold", *args, env=env)
     for args in ["--devices", "vulkan:0"], both, ["--devices", "vulkan:0,cpu:1", "--split", "cache:20%"]:
-        run("generate", "-m", DEMO, "-p", "Once", "-n", 40, "--ignore-eos", "--seed", 1, "--cold", *args, "--expert-ram", "50%", env=env)
+        run("generate", "-m", DEMO, "-p", "Once", "-n", 100, "--ignore-eos", "--seed", 1, "--cold", *args, "--expert-ram", "50%", env=env)
     with open(path, encoding="utf-8") as f:
         vram, offload, stages, *tiered = [json.loads(line) for line in f]
     assert (vram["regime"], offload["regime"]) == ("vram", "offload"), (vram, offload)

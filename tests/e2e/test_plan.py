@@ -114,7 +114,7 @@ def test_a_split_model_needs_each_part():
 
 def test_what_cannot_work_is_refused_with_a_status_of_its_own():
     p = plan("--ram", "20M", code=REFUSED)
-    assert p["refused"] and "GiB" in p["refusal"] and p["nearest"], p
+    assert p["refused"] and "MiB" in p["refusal"] and p["nearest"], p
     least = p["memory"]["least_bytes"]
     assert not plan("--ram", f"{(least >> 20) + 4}M")["refused"]  # not 1: runs of the program differ in size
     text = run("plan", "-m", DEMO, "--ram", "20M", code=REFUSED).stdout.decode()
