@@ -9,7 +9,7 @@ run in a few ways, whose receipts are what forecasts rest on; those of --check r
 DIR keeps the probe, receipts, prepared stores and what was measured: what is there is not measured again, so that
 forecasts alone can be made anew. --slow DEVICE (MAJOR:MINOR of the models' drive) adds runs whose reads are throttled,
 as root, through version 1 of control groups. Prints a CSV, then a summary. Nothing else should run meanwhile; a run
-beside which the units were slower than the probe's by a tenth, as on a shared host, is made again, ten times at most,
+beside which the units were slower than the probe's by a tenth, as on a shared host, is made again, ten runs at most,
 and leaves no receipt. So is a run of --check beside which memory, or the drive, was faster or slower by a fifth than
 beside the runs of --learn, of which the forecast is; what never met the machine as it is forecast to be is left out,
 and counted. Needs Python's standard library only.
@@ -183,10 +183,10 @@ def decode_rows(bench, models, hows):
     for model in models:
         for how in hows:
             measured, plan = bench.measure(model, how, is_check=True), bench.plan(model, how)
-            yield row(model, how, "decode", plan["forecast"]["decode"], measured["decode"], measured.get("is_usual", True))
+            yield row(model, how, "decode", plan["forecast"]["decode"], measured["decode"], measured["is_usual"])
             if "depth" not in how:
                 yield row(model, how, "prefill", plan["forecast"]["prefill"], measured["prefill"],
-                          measured.get("is_usual", True))
+                          measured["is_usual"])
 
 
 def first_rows(bench, models):
@@ -194,7 +194,7 @@ def first_rows(bench, models):
         for how in TO_FIRST:
             measured, plan = bench.measure(model, how, is_check=True), bench.plan(model, how)
             s = next(p["forecast_s"] for p in plan["prompts"] if p["tokens"] == how["prompt"])
-            yield row(model, how, "first", s, how["prompt"] / measured["prefill"], measured.get("is_usual", True))
+            yield row(model, how, "first", s, how["prompt"] / measured["prefill"], measured["is_usual"])
 
 
 def show(rows):

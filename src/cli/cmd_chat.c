@@ -327,8 +327,8 @@ static enum line_event read_message(struct chat *c, char **message, struct err *
     *message = NULL;
     while (p.more) {
         enum line_event event = line_editor_read(c->editor, *message ? "... " : "> ", &line);
-        if (event == LINE_END && *message &&
-            !c->interactive) { /* the input ends where the message would have gone on */
+        bool is_cut = event == LINE_END && *message && !c->interactive;
+        if (is_cut) { /* the input ends where the message would have gone on */
             n -= n > 0 && (*message)[n - 1] == '\n';
             (*message)[n] = '\0';
             break;

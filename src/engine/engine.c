@@ -493,6 +493,14 @@ bool moebius_engine_experts(const moebius_engine *engine, int layer, uint64_t *n
     return true;
 }
 
+err_code engine_fingerprint(moebius_engine *g, uint64_t *out, struct err *e)
+{
+    if (!g->fingerprint)
+        TRY(store_fingerprint(g->store, &g->fingerprint, e));
+    *out = g->fingerprint;
+    return ERR_OK;
+}
+
 uint64_t moebius_fingerprint(const moebius_engine *engine)
 {
     return gguf_fingerprint(engine->gguf);

@@ -145,11 +145,10 @@ struct moebius_engine {
         bool is_told;      /* the log was, and nothing has cooled down since */
     } heat;
     struct tuning tuning; /* in force */
+    uint64_t fingerprint; /* of engine_fingerprint; 0 before it was asked for */
     /* warm.c */
     bool is_warm;     /* the slots were filled, or there was nothing to fill them with */
     char *usage_path; /* NULL: counts are not kept */
-    /* saved_file.c */
-    uint64_t fingerprint; /* store_fingerprint; 0 before it was asked for */
     /* roof.c */
     char *roof_memory; /* [roof_bytes] what is read to measure; NULL before the first time */
     size_t roof_bytes;
@@ -337,9 +336,13 @@ moebius_status engine_status(err_code code, const struct err *e, moebius_error *
 MUST_USE err_code engine_memory_bound(moebius_engine *g, struct err *e);
 void engine_memory_release(moebius_engine *g);
 
-/* To be called between passes: when what the system or a control group has left becomes less than a small part of the
- * bound, lowers the limit, and experts give slots back; when there is much more again for a while, raises it. Looks a
- * few times a second at most, and tells the log. Does nothing where no bound is in force. */
+/* Of the weights, which tells a model's fine-tunes apart; moebius_fingerprint is of its shapes alone. */
+MUST_USE err_code engine_fingerprint(moebius_engine *g, uint64_t *out, struct err *e);
+
+/* To be called between passes: when what the system or a control group has left is less than a small part of the bound,
+ * or will soon be at the rate at which it falls, lowers the limit, and experts give slots back; when there is much more
+ * again for a while, raises it. Looks twenty times a second at most, and tells the log. Does nothing where no bound is
+ * in force. */
 void engine_memory_guard(moebius_engine *g);
 /* Between passes, too: warns once when a sensor comes near its limit, and again after it has cooled down. */
 void engine_heat_guard(moebius_engine *g);

@@ -111,11 +111,11 @@ static err_code make_offer(moebius_engine *g, const struct expert_layer *layers,
                            struct rank_offer *out, struct err *e)
 {
     size_t all = 0;
-    if (!g->fingerprint)
-        TRY(store_fingerprint(g->store, &g->fingerprint, e));
+    uint64_t fingerprint;
+    TRY(engine_fingerprint(g, &fingerprint, e));
     for (int i = 0; i < n_layer; i++)
         all += (size_t)layers[i].n_expert * slot_bytes[i];
-    struct rank_offer o = {.fingerprint = g->fingerprint,
+    struct rank_offer o = {.fingerprint = fingerprint,
                            .room_bytes = engine_expert_room(g, 0),
                            .bytes_per_s = engine_read_speed(g, all),
                            .is_reference = g->options.reference,

@@ -49,20 +49,11 @@ static uint64_t make_key(const moebius_session *s, uint64_t fingerprint)
     return car_is_on(&s->car) ? mix(key) : key;
 }
 
-static err_code find_fingerprint(const moebius_session *s, uint64_t *out, struct err *e)
-{
-    moebius_engine *g = s->engine;
-    if (!g->fingerprint)
-        TRY(store_fingerprint(g->store, &g->fingerprint, e));
-    *out = g->fingerprint;
-    return ERR_OK;
-}
-
 moebius_status moebius_session_part_key(const moebius_session *session, uint64_t *key, moebius_error *error)
 {
     struct err e = {0};
     uint64_t fingerprint = 0;
-    err_code code = find_fingerprint(session, &fingerprint, &e);
+    err_code code = engine_fingerprint(session->engine, &fingerprint, &e);
     *key = make_key(session, fingerprint);
     return engine_status(code, &e, error);
 }
@@ -89,7 +80,7 @@ err_code saved_make_header(const moebius_session *s, int64_t from, int64_t n_tok
     memcpy(h->magic, magic, sizeof magic);
     snprintf(h->arch, sizeof h->arch, "%s", m->arch);
     h->n_bytes = saved_bytes(s, h->from, h->n_tok, h->n_logits);
-    TRY(find_fingerprint(s, &h->fingerprint, e));
+    TRY(engine_fingerprint(s->engine, &h->fingerprint, e));
     h->hash_before = moebius_tokens_hash(make_key(s, h->fingerprint), s->ids, (size_t)from);
     h->hash = moebius_tokens_hash(h->hash_before, s->ids + from, (size_t)(n_tok - from));
     h->ids_crc = crc32c(0, s->ids, (size_t)n_tok * sizeof *s->ids);
@@ -129,7 +120,7 @@ err_code saved_check_header(const moebius_session *s, const struct saved_header 
 {
     const struct model *m = s->engine->model;
     uint64_t fingerprint;
-    TRY(find_fingerprint(s, &fingerprint, e));
+    TRY(engine_fingerprint(s->engine, &fingerprint, e));
     if (strncmp(h->arch, m->arch, sizeof h->arch) != 0 || h->n_layer != m->n_layer || h->n_embd != m->n_embd ||
         h->n_vocab != m->n_vocab || h->fingerprint != fingerprint)
         return err_set(

@@ -4,7 +4,7 @@
 
 #include "grammar/schema.h"
 
-enum { GBNF_MAX_NESTING = 200, GBNF_MAX_NAME = 200, GBNF_MAX_LEFT = 20000 /* groups, repetitions and rules */ };
+enum { GBNF_MAX_NESTING = 200, GBNF_MAX_NAME = 200, GBNF_MAX_LEFT = 4000 /* groups, repetitions and rules */ };
 
 struct rule {
     struct text_ref name;

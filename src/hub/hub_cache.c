@@ -193,7 +193,7 @@ static err_code find_in_hub(const struct hub_places *p, const struct model_name 
     folder[strlen(folder) - 1] = '\0';
     err_code code = hub_cache_snapshot(folder, &sets, e);
     for (size_t i = 0; i < sets.n; i++)
-        n_meant += model_set_is_meant(&sets.sets[i], name->what);
+        n_meant += model_set_fitness(&sets.sets[i], name->what) > 0;
     if (code == ERR_OK && n_meant > 0) {
         code = model_sets_choose(&sets, name->what, text, &set, e);
         if (code == ERR_OK)

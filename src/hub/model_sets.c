@@ -166,18 +166,13 @@ static bool has_word(const char *path, const char *what)
     return false;
 }
 
-bool model_set_is_meant(const struct model_set *set, const char *what)
-{
-    return !*what || is_path(set, what) || has_word(set->files[0].path, what);
-}
-
 int model_set_fitness(const struct model_set *set, const char *what)
 {
     if (*what && is_path(set, what))
         return 3;
     if (*what && strcasecmp(set->label, what) == 0)
         return 2;
-    return model_set_is_meant(set, what);
+    return !*what || has_word(set->files[0].path, what);
 }
 
 /* "Q4_K_M (17.3 GB), ...", those of this fitness or better. */

@@ -43,10 +43,8 @@ MUST_USE err_code model_sets_add(struct model_sets *s, const struct hub_file *f,
 MUST_USE err_code model_sets_group(struct model_sets *s, struct err *e);
 void model_sets_close(struct model_sets *s);
 
-/* Whether `what` means this set: the path of one of its files, with or without ".gguf", or a quantisation in the name,
- * in letters of any case. "" means each. */
-bool model_set_is_meant(const struct model_set *set, const char *what);
-/* How well: 3 by its path, 2 by the quantisation alone, 1 by words of its path, 0 not at all. */
+/* How well `what` means this set, in letters of any case: 3 by the path of one of its files, with or without ".gguf", 2
+ * by its quantisation alone, 1 by words of its path, 0 not at all. "" means each by 1. */
 int model_set_fitness(const struct model_set *set, const char *what);
 
 /* The one that is meant. `name` is what the user wrote, for the sentence that lists what there is where none is meant,

@@ -115,15 +115,23 @@ static void slots_are_given_back_and_the_logits_stay(void **state)
     moebius_engine_close(&g);
 }
 
+/* With plenty of memory, all experts and two evaluations; returns the experts' bytes. */
+static uint64_t begin(moebius_engine **g, moebius_session **s)
+{
+    set_available((long long)8 << 30);
+    *g = open_engine();
+    *s = open_session(*g);
+    eval(*s, 2);
+    return moebius_engine_counters(*g).expert_bytes;
+}
+
 static void a_small_lack_costs_no_more_than_it_is(void **state)
 {
     (void)state;
-    set_available((long long)8 << 30);
-    moebius_engine *g = open_engine();
-    moebius_session *s = open_session(g);
-    eval(s, 2);
+    moebius_engine *g;
+    moebius_session *s;
+    uint64_t all = begin(&g, &s);
     size_t before = mem_total_bytes();
-    uint64_t all = moebius_engine_counters(g).expert_bytes;
     g->bound_bytes = (size_t)64 << 22; /* a reserve of 4 MiB, whatever machine this is */
     set_available(3 << 20);
     eval(s, 1);
@@ -138,11 +146,9 @@ static void a_small_lack_costs_no_more_than_it_is(void **state)
 static void a_fast_loss_is_met_ahead(void **state)
 {
     (void)state;
-    set_available((long long)8 << 30);
-    moebius_engine *g = open_engine();
-    moebius_session *s = open_session(g);
-    eval(s, 2);
-    uint64_t all = moebius_engine_counters(g).expert_bytes;
+    moebius_engine *g;
+    moebius_session *s;
+    uint64_t all = begin(&g, &s);
     g->bound_bytes = (size_t)64 << 22;
     for (int is_fast = 0; is_fast < 2; is_fast++) {
         moebius_error error;
@@ -160,11 +166,9 @@ static void a_fast_loss_is_met_ahead(void **state)
 static void a_control_group_counts_and_memory_comes_back(void **state)
 {
     (void)state;
-    set_available((long long)8 << 30);
-    moebius_engine *g = open_engine();
-    moebius_session *s = open_session(g);
-    eval(s, 2);
-    uint64_t all = moebius_engine_counters(g).expert_bytes;
+    moebius_engine *g;
+    moebius_session *s;
+    uint64_t all = begin(&g, &s);
     put("/proc/self/cgroup", "0::/a\n%.0lld", 0);
     put("/sys/fs/cgroup/a/memory.max", "%lld\n", 1000000000);
     put("/sys/fs/cgroup/a/memory.current", "%lld\n", 999000000);

@@ -24,7 +24,7 @@ static void check_tree(const struct model_name *name, const char *text, size_t n
     assert((code == ERR_OK) == !*e.text);
     if (code == ERR_OK && model_sets_group(&sets, &e) == ERR_OK &&
         model_sets_choose(&sets, name->what, "a name", &set, &e) == ERR_OK) {
-        assert(set->n == set->n_parts && model_set_is_meant(set, name->what));
+        assert(set->n == set->n_parts && model_set_fitness(set, name->what) > 0);
         for (int i = 0; i < set->n; i++)
             check_file(&set->files[i]);
     }
