@@ -133,8 +133,9 @@ def slow_down_memory(path):
     """So that experts take longer than messages, whose time is measured anew by each run."""
     with open(path) as f:
         machine = json.load(f)
+    machine["l3_bytes"] = 1  # no cache that holds the model
     for m in machine["memory"]:
-        m["bytes_per_s"] //= 100
+        m["bytes_per_s"] = 3e9
     with open(path, "w") as f:
         json.dump(machine, f)
 
