@@ -14,8 +14,8 @@
 #include "kernels/kernels.h"
 #include "model/sizes.h"
 
-/* What the program takes more once it computes, as measured: code of kernels, stacks, small allocations. */
-enum { AT_WORK_BYTES = 7 << 20 };
+/* What the program takes more until a model is open, as measured: code of kernels, stacks, small allocations. */
+enum { OPENING_BYTES = 7 << 19 };
 
 enum { LEAST_CTX = 256, MOST_CTX = 1 << 20 };
 
@@ -255,7 +255,7 @@ static err_code take_names(struct gathering *x, const char *path, struct err *e)
 static uint64_t process_bytes(void)
 {
     size_t resident = resident_memory_bytes(), mapped = mem_total_bytes();
-    return (resident > mapped ? resident - mapped : 0) + AT_WORK_BYTES;
+    return (resident > mapped ? resident - mapped : 0) + OPENING_BYTES;
 }
 
 static err_code open_device(struct gathering *x, struct err *e)

@@ -123,6 +123,12 @@ void plan_add_row(struct making *k, const char *what, const char *tier, uint64_t
         p->ram_bytes += n_bytes;
 }
 
+void plan_add_program(struct making *k)
+{
+    plan_add_row(k, "program", "ram", k->f->process_bytes + PLAN_GROWTH_BYTES);
+    k->p->reserve_bytes = PLAN_MARGIN_BYTES - PLAN_GROWTH_BYTES;
+}
+
 int64_t plan_n_experts(const struct plan_facts *f)
 {
     int64_t n = 0;
@@ -225,16 +231,17 @@ static void map_memory(struct making *k)
     uint64_t others = fixed_bytes(k, k->kv, k->s->n_ctx, k->s->n_texts), work = f->work_bytes + f->scratch_bytes;
     p->ram_limit = plan_ram_limit(k);
     p->least_bytes = most_of(least_with(k, k->kv, k->s->n_ctx, k->s->n_texts), k->s->least_bytes);
-    plan_add_row(k, "program", "ram", f->process_bytes);
+    plan_add_program(k);
     plan_add_row(k, "weights", "ram", f->weight_bytes);
     plan_add_row(k, "texts", "ram", texts_bytes(f, k->kv, k->s->n_ctx, k->s->n_texts));
     others += add_kept(k);
     n_many = n_few = room_for_experts(k, others + f->work_bytes + spare, most);
-    p->reserve_bytes = PLAN_MARGIN_BYTES + spare - f->scratch_bytes + idle_bytes(k);
+    p->reserve_bytes += idle_bytes(k);
     if (n_many < most) {
         work = few_bytes(k, spare);
         n_few = room_for_experts(k, others + work, most);
-        p->reserve_bytes = PLAN_MARGIN_BYTES + idle_bytes(k);
+    } else {
+        p->reserve_bytes += spare - f->scratch_bytes;
     }
     plan_add_row(k, "activations", "ram", less(work, idle_bytes(k)));
     give_slots(k, n_many, n_few, all);

@@ -19,6 +19,8 @@ enum {
      * huge pages that reach beyond what was asked for. With it peaks stay below the bound (docs/tiers.md has figures).
      */
     PLAN_MARGIN_BYTES = 24 << 20,
+    /* What of it is taken in any case once texts are computed, as measured. */
+    PLAN_GROWTH_BYTES = 7 << 19,
     /* A pass is of few tokens up to one part in so many of a batch, and has one part of what is spared for a batch. */
     PLAN_FEW_PART = 8,
     /* What a GPU's driver and its pipelines take of its memory, beside what an engine counts there. */

@@ -217,10 +217,9 @@ static void map_gpu(struct making *k, int n)
     plan_add_row(k, "activations", "vram", work_bytes(k));
     plan_add_row(k, "driver", "vram", driver_bytes(k));
     add_checkpoints(k);
-    plan_add_row(k, "program", "ram", f->process_bytes);
+    plan_add_program(k);
     add_beside(k, &b);
     plan_add_row(k, "texts", "ram", (uint64_t)s->n_texts * plan_host_bytes(f, s->n_ctx));
-    k->p->reserve_bytes = PLAN_MARGIN_BYTES;
     k->p->least_bytes = ram_without(k) + b.least_bytes;
 }
 
@@ -296,10 +295,9 @@ static void map_both(struct making *k, uint64_t vram, const struct beside *b)
     plan_add_row(k, "activations", "vram", work_bytes(k));
     plan_add_row(k, "driver", "vram", driver_bytes(k));
     add_checkpoints(k);
-    plan_add_row(k, "program", "ram", f->process_bytes);
+    plan_add_program(k);
     add_beside(k, b);
     plan_add_row(k, "texts", "ram", (uint64_t)s->n_texts * plan_host_bytes(f, s->n_ctx));
-    k->p->reserve_bytes = PLAN_MARGIN_BYTES;
     k->p->least_bytes = ram_without(k) + b->least_bytes;
 }
 

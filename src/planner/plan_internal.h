@@ -26,6 +26,8 @@ int64_t plan_n_experts(const struct plan_facts *f);
 uint64_t plan_ram_limit(const struct making *k); /* 0: unknown */
 /* A row of the map, if it has bytes, which count in its tier's sum. */
 void plan_add_row(struct making *k, const char *what, const char *tier, uint64_t n_bytes);
+/* The program's own row, with what of the margin it takes in any case; the rest of that is reserve. */
+void plan_add_program(struct making *k);
 /* Of a device's experts, `all` bytes, those that may have memory. */
 uint64_t plan_allowed_bytes(const struct making *k, uint64_t all);
 /* Checkpoints of all texts, as far as `room` bytes have it; 0: the model's texts go back without. */

@@ -298,6 +298,16 @@ def test_what_a_refused_run_is_told_works():
             run("generate", "-m", DEMO, "-p", "Once", "-n", 2, *given)
 
 
+def test_the_least_memory_of_a_plan_is_about_what_a_run_needs():
+    if IS_ASAN:
+        return
+    for ctx in 64, 512, 2048:
+        least = plan("--ctx", ctx, "--ram", "20M", code=REFUSED)["memory"]["least_bytes"]
+        generate = ["generate", "-m", DEMO, "-p", "Once", "-n", 2, "--ctx", ctx, "--cold"]
+        run(*generate, "--ram", f"{(least >> 20) + 1}M")
+        fails(7, *generate, "--ram", f"{(least >> 20) - 2}M", says=["MiB"])
+
+
 def places_of(*args):
     """What each place of a run on two processor devices has of the experts, what it wrote, and what it said."""
     p = run("generate", "-m", DEMO, "-p", "Once upon a time", "-n", 6, "--temp", 0, "--ignore-eos", "--devices", "cpu:1,cpu:1",
