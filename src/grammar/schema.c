@@ -348,7 +348,7 @@ static err_code compile_ref(struct schema_draft *d)
         return schema_bad(d, "$ref", "a string");
     TRY(schema_resolve(d, json_string_value(ref), &json, &pointer));
     if (!json)
-        return schema_unenforced(d, "$ref", "it refers to another document");
+        return schema_unenforced(d, "$ref", "it leads to nothing in this document");
     TRY(schema_number(d->c, json, pointer, &schema));
     return schema_add_group(d, GROUP_ALL, KINDS_ALL, &schema, 1, 0);
 }

@@ -68,7 +68,7 @@ MUST_USE err_code schema_compile_numbers(struct schema_draft *d);
 
 /* ---- schema_refs.c --------------------------------------------------------------------------------------------- */
 
-/* What a $ref of this document means: *json NULL: it is somewhere else. */
+/* What a $ref means; *json NULL: what it leads to is in another document or, of a lenient grammar, nowhere. */
 MUST_USE err_code schema_resolve(struct schema_draft *d, const char *ref, const json_t **json, const char **pointer);
 
 /* ---- schema_formats.c ------------------------------------------------------------------------------------------ */

@@ -100,7 +100,7 @@ err_code schema_resolve(struct schema_draft *d, const char *ref, const json_t **
     } else
         *json = find_named(c->root, copy, 0);
     *pointer = copy + 1;
-    if (!*json)
+    if (!*json && !c->lenient)
         return err_set(c->e, ERR_FORMAT, "schema, at %s: $ref points to %s, which is not there", d->pointer, ref);
     return ERR_OK;
 }

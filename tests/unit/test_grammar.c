@@ -413,14 +413,16 @@ static void what_cannot_be_enforced_is_listed_and_the_rest_is_enforced(void **st
     struct grammar *g =
         open_grammar(GRAMMAR_SCHEMA,
                      "{\"properties\": {\"a\": {\"type\": \"array\", \"uniqueItems\": true, \"maxItems\": 2}}, "
-                     "\"not\": {\"properties\": {\"a\": {\"uniqueItems\": true}}}}",
+                     "\"not\": {\"properties\": {\"a\": {\"uniqueItems\": true}}}, \"$ref\": \"#/nowhere\"}",
                      true);
     const char *keyword, *pointer;
     assert_true(grammar_unenforced(g, 0, &keyword, &pointer));
+    assert_string_equal(keyword, "$ref");
+    assert_true(grammar_unenforced(g, 1, &keyword, &pointer));
     assert_string_equal(keyword, "uniqueItems");
     assert_string_equal(pointer, "/properties/a/uniqueItems");
-    assert_true(grammar_unenforced(g, 1, &keyword, &pointer));
-    assert_false(grammar_unenforced(g, 2, &keyword, &pointer));
+    assert_true(grammar_unenforced(g, 2, &keyword, &pointer));
+    assert_false(grammar_unenforced(g, 3, &keyword, &pointer));
     assert_true(accepts(g, "{\"a\": [1, 1]}")); /* and so is the not, which would refuse too much */
     assert_false(accepts(g, "{\"a\": [1, 1, 1]}"));
     assert_false(accepts(g, "{\"a\": 1}"));
