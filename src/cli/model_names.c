@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/printable.h"
 #include "cli/common.h"
 #include "cli/pull_view.h"
 
@@ -93,10 +94,23 @@ struct taker {
     bool is_off, no_sandbox, fetches_none;
 };
 
+/* Of a model that was found by words of its path alone. */
+static void say_which(const struct model_name *name, const char *text, const char *path)
+{
+    char shown[PRINTABLE_FORMAT_BYTES];
+    const char *file = strrchr(path, '/') + 1;
+    (void)printable_line(file, strlen(file), shown, sizeof shown);
+    fprintf(stderr, "%s: no model here is %s itself: taking %s (`moebius pull %s` looks for a better one)\n", text,
+            name->what, shown, text);
+}
+
 static err_code find_or_fetch(struct hub_places *p, const struct model_name *name, const char *text,
                               const struct taker *t, char path[HUB_PLACE_BYTES], struct err *e)
 {
-    TRY(hub_cache_find(p, name, text, path, e));
+    bool by_words;
+    TRY(hub_cache_find(p, name, text, path, &by_words, e));
+    if (by_words)
+        say_which(name, text, path);
     if (*path)
         return ERR_OK;
     if (t->fetches_none)
@@ -105,7 +119,7 @@ static err_code find_or_fetch(struct hub_places *p, const struct model_name *nam
         return err_set(e, ERR_FAIL, "%s: it is not here, and the network is not to be used (HF_HUB_OFFLINE, --offline)",
                        text);
     TRY(fetch_apart(p, name, text, t->no_sandbox, e));
-    TRY(hub_cache_find(p, name, text, path, e));
+    TRY(hub_cache_find(p, name, text, path, &by_words, e));
     return *path ? ERR_OK : err_set(e, ERR_FAIL, "%s: it was fetched, and is gone", text);
 }
 

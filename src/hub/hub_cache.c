@@ -180,7 +180,7 @@ void hub_cache_commit(const struct hub_places *p, const char *repo, const char *
 
 /* Of the Hub's models. Where it can't be told which is meant although something is there, the list helps. */
 static err_code find_in_hub(const struct hub_places *p, const struct model_name *name, const char *text, char *out,
-                            struct err *e)
+                            bool *by_words, struct err *e)
 {
     char commit[HUB_COMMIT_BYTES], folder[HUB_PLACE_BYTES];
     struct model_sets sets = {0};
@@ -196,6 +196,7 @@ static err_code find_in_hub(const struct hub_places *p, const struct model_name 
         n_meant += model_set_fitness(&sets.sets[i], name->what) > 0;
     if (code == ERR_OK && n_meant > 0) {
         code = model_sets_choose(&sets, name->what, text, &set, e);
+        *by_words = code == ERR_OK && *name->what && model_set_fitness(set, name->what) == 1;
         if (code == ERR_OK)
             code = hub_cache_link(p, name->repo, commit, set->files[0].path, out, e);
         else if (code == ERR_FAIL) /* parts are missing */
@@ -206,14 +207,15 @@ static err_code find_in_hub(const struct hub_places *p, const struct model_name 
 }
 
 err_code hub_cache_find(const struct hub_places *p, const struct model_name *name, const char *text, char *out,
-                        struct err *e)
+                        bool *by_words, struct err *e)
 {
     struct stat st;
     struct split_set s = {0};
     char path[HUB_PLACE_BYTES], part[HUB_PLACE_BYTES];
     *out = '\0';
+    *by_words = false;
     if (name->kind == MODEL_NAME_HUB)
-        return *p->cache ? find_in_hub(p, name, text, out, e) : ERR_OK;
+        return *p->cache ? find_in_hub(p, name, text, out, by_words, e) : ERR_OK;
     TRY(hub_cache_download(p, name->url, path, e));
     (void)split_set_parse(&s, path, strlen(path));
     snprintf(part, sizeof part, "%s", path);

@@ -40,9 +40,10 @@ MUST_USE err_code hub_cache_put_ref(const struct hub_places *p, const struct mod
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */
 
-/* The model's first file, if all of its files are there; "": they are not. An error: the name means several. */
+/* The model's first file, if all of its files are there; "": they are not. An error: the name means several.
+ * *by_words: it was found by words of its path alone, and the repository may have one that is meant better. */
 MUST_USE err_code hub_cache_find(const struct hub_places *p, const struct model_name *name, const char *text, char *out,
-                                 struct err *e);
+                                 bool *by_words, struct err *e);
 
 /* A model that is there, or a part of one. */
 struct cached_model {

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 
 #include "base/output_file.h"
 #include "hub/file_walk.h"
@@ -14,7 +13,7 @@
 struct lister {
     const struct hub_places *places;
     struct cached_models *out;
-    char repo[HUB_REPO_BYTES];
+    char repo[HUB_REPO_BYTES]; /* "": what lies there is no repository's */
 };
 
 static err_code add(struct cached_models *m, const struct cached_model *model, struct err *e)
@@ -50,12 +49,10 @@ static bool is_label_unique(const struct model_sets *sets, const struct model_se
     return *set->label && n == 1;
 }
 
-static err_code add_set(const struct lister *l, const char *folder, const char *revision, const struct model_sets *sets,
-                        const struct model_set *set, struct err *e)
+static err_code add_set(const struct lister *l, const char *folder, const char *name, const struct model_set *set,
+                        struct err *e)
 {
-    char name[HUB_PLACE_BYTES], path[HUB_PLACE_BYTES];
-    snprintf(name, sizeof name, "hf:%s%s:%s", l->repo, revision,
-             is_label_unique(sets, set) ? set->label : set->files[0].path);
+    char path[HUB_PLACE_BYTES];
     if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, set->files[0].path) >= sizeof path)
         return ERR_OK;
     const struct cached_model model = {name,         path,         set->n == set->n_parts ? set->n_bytes : 0,
@@ -74,8 +71,13 @@ static err_code list_snapshot(void *user, const char *path, const char *commit, 
     if (strcmp(main_commit, commit) != 0)
         snprintf(revision, sizeof revision, "@%s", commit);
     err_code code = hub_cache_snapshot(path, &sets, e);
-    for (size_t i = 0; code == ERR_OK && i < sets.n; i++)
-        code = add_set(l, path, revision, &sets, &sets.sets[i], e);
+    for (size_t i = 0; code == ERR_OK && i < sets.n; i++) {
+        const struct model_set *set = &sets.sets[i];
+        char name[HUB_PLACE_BYTES];
+        snprintf(name, sizeof name, "hf:%s%s:%s", l->repo, revision,
+                 is_label_unique(&sets, set) ? set->label : set->files[0].path);
+        code = add_set(l, path, name, set, e);
+    }
     model_sets_close(&sets);
     return code;
 }
@@ -93,7 +95,10 @@ static err_code list_part(void *user, const char *path, const char *below, struc
     if (n < sizeof suffix || strcmp(path + n - (sizeof suffix - 1), suffix) != 0)
         return ERR_OK;
     snprintf(whole, sizeof whole, "%.*s", (int)(n - (sizeof suffix - 1)), path);
-    snprintf(name, sizeof name, "hf:%s", l->repo);
+    if (*l->repo)
+        snprintf(name, sizeof name, "hf:%s", l->repo);
+    else
+        snprintf(name, sizeof name, "https://%.*s", (int)(strlen(below) - (sizeof suffix - 1)), below);
     if ((size_t)snprintf(table, sizeof table, "%s.pieces", path) < sizeof table && piece_table_label(table, &label))
         snprintf(name, sizeof name, "%s", label.name);
     const struct cached_model model = {name, whole, label.n_bytes, part_bytes(whole), 1, 0};
@@ -115,19 +120,19 @@ static err_code list_repo(void *user, const char *path, const char *folder, stru
 
 /* ---- other addresses -------------------------------------------------------------------------------------------- */
 
-static err_code list_download(void *user, const char *path, const char *below, struct err *e)
+static err_code list_downloads(struct lister *l, struct err *e)
 {
-    struct stat st;
-    char name[HUB_PLACE_BYTES + 16];
-    size_t n = strlen(below);
-    const struct lister *l = user;
-    if (n < 6 || strcasecmp(below + n - 5, ".gguf") != 0)
-        return list_part(user, path, below, e);
-    if (!hub_path_is_safe(below) || stat(path, &st) != 0 || !S_ISREG(st.st_mode))
-        return ERR_OK;
-    snprintf(name, sizeof name, "https://%s", below);
-    const struct cached_model model = {name, path, (uint64_t)st.st_size, (uint64_t)st.st_size, 1, 1};
-    return add(l->out, &model, e);
+    const char *folder = l->places->downloads;
+    struct model_sets sets = {0};
+    err_code code = hub_cache_snapshot(folder, &sets, e);
+    for (size_t i = 0; code == ERR_OK && i < sets.n; i++) {
+        char name[HUB_PLACE_BYTES];
+        if ((size_t)snprintf(name, sizeof name, "https://%s", sets.sets[i].files[0].path) < sizeof name)
+            code = add_set(l, folder, name, &sets.sets[i], e);
+    }
+    model_sets_close(&sets);
+    l->repo[0] = '\0';
+    return code == ERR_OK ? file_walk(folder, list_part, l, e) : code;
 }
 
 static int compare(const void *a, const void *b)
@@ -141,7 +146,7 @@ err_code hub_cache_list(const struct hub_places *p, struct cached_models *out, s
     if (*p->cache)
         TRY(file_walk_names(p->cache, true, list_repo, &l, e));
     if (*p->downloads)
-        TRY(file_walk(p->downloads, list_download, &l, e));
+        TRY(list_downloads(&l, e));
     if (out->n)
         qsort(out->models, out->n, sizeof *out->models, compare);
     return ERR_OK;

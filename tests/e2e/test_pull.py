@@ -635,10 +635,15 @@ def test_rm_takes_what_is_meant_best_and_all_parts_of_a_set():
             p.run("pull", f"hf:them/Two:{what}", "--unchecked")
         assert f"{len(NOISE) / 1e9:.2f} GB removed" in "".join(p.run("rm", "hf:them/Two:Q4_K_M", "-y"))
         assert [m["name"] for m in json.loads(p.run("list", "--json")[0])["models"]] == ["hf:them/Two:UD-Q4_K_M"]
+        p.fails(4, "inspect", "hf:them/Two:Q4_K_M", says=["no model here is Q4_K_M itself: taking Two-UD-Q4_K_M.gguf"])
+        assert "taking" not in p.fails(4, "inspect", "hf:them/Two:ud-q4_k_m")
         for i in range(1, 4):
             p.hub.blobs[f"s-0000{i}-of-00003.gguf"] = NOISE
         urls = [p.hub.cdn + f"/files/s-0000{i}-of-00003.gguf" for i in range(1, 4)]
         p.run("pull", urls[1], "--unchecked")
+        [split] = [m for m in json.loads(p.run("list", "--json")[0])["models"] if "s-00001-of" in m["name"]]
+        assert split["files"] == split["whole_files"] == 3 and split["size_bytes"] == 3 * len(NOISE), split
+        assert not any("s-00002-of" in m["name"] for m in json.loads(p.run("list", "--json")[0])["models"])
         p.run("rm", urls[0], "-y")
         p.fails(2, "rm", urls[2], "-y", says=["nothing of it here"])
 
