@@ -79,14 +79,91 @@ err_code call_body(struct call *c, json_t **out, struct err *e)
     return err_set(e, ERR_USAGE, "the body is no JSON object");
 }
 
-err_code call_take_model(struct call *c, const char *name, struct model **m, struct err *e)
+err_code call_read_request(struct call *c, struct err *e)
+{
+    json_t *body;
+    server_request_init(&c->request);
+    TRY(call_body(c, &body, e));
+    TRY(c->protocol->parse(&c->request, body, e));
+    server_log_notes(c->server, c->request.notes);
+    return ERR_OK;
+}
+
+/* ---- models ---------------------------------------------------------------------------------------------------- */
+
+err_code call_find_model(struct call *c, const char *name, struct model **m, struct err *e)
 {
     struct models *all = c->server->models;
-    if (name && models_n(all) > 1 && !models_find(all, name)) {
+    *m = name ? models_find(all, name) : NULL;
+    if (name && models_n(all) > 1 && !*m) {
         c->error_status = 404;
         return err_set(e, ERR_USAGE, "model: there is no model %s: GET /v1/models lists them", name);
     }
-    return models_take(all, name, &c->left, m, e);
+    *m = *m ? *m : models_current(all);
+    return ERR_OK;
+}
+
+void call_fail(struct call *c, const struct err *e)
+{
+    call_error(c, e);
+    http_reply(c->x);
+}
+
+/* The wait is over. */
+static void work(void *user)
+{
+    struct call *c = user;
+    struct err e = c->wait.error;
+    err_code code = e.code;
+    if (code == ERR_OK) {
+        code = c->work(c, c->wait.model, &e);
+        models_give_back(c->wait.model);
+    }
+    if (code != ERR_OK)
+        call_fail(c, &e);
+    call_release(c);
+}
+
+static void on_wait_over(void *user)
+{
+    struct call *c = user;
+    http_do(c->server->http, &c->task);
+}
+
+void call_with_model(struct call *c, struct model *m, call_work_fn *fn)
+{
+    call_hold(c);
+    c->work = fn;
+    c->task = (struct http_task){.run = work, .user = c};
+    c->wait = (struct model_wait){.model = m, .left = &c->left, .over = on_wait_over, .user = c};
+    if (models_take(c->server->models, &c->wait))
+        work(c);
+}
+
+struct call *call_open(struct server *s, struct http_exchange *x)
+{
+    struct call *c = mem_calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    c->server = s;
+    c->x = x;
+    atomic_init(&c->n_refs, 1);
+    return c;
+}
+
+void call_hold(struct call *c)
+{
+    atomic_fetch_add(&c->n_refs, 1);
+}
+
+void call_release(struct call *c)
+{
+    if (atomic_fetch_sub(&c->n_refs, 1) > 1)
+        return;
+    struct job *job = atomic_load(&c->job);
+    job_close(&job);
+    server_request_close(&c->request);
+    mem_free(c);
 }
 
 /* ---- the log --------------------------------------------------------------------------------------------------- */

@@ -32,6 +32,11 @@ struct server {
     _Atomic bool has_freed; /* a request has ended that needed memory, since it was given back */
 };
 
+struct call;
+
+/* What is done with a model, in a worker; leads to a reply, or fails. */
+typedef err_code call_work_fn(struct call *c, struct model *m, struct err *e);
+
 struct call {
     struct server *server;
     struct http_exchange *x;
@@ -40,9 +45,15 @@ struct call {
     uint64_t group;                  /* of the key, for fairness */
     struct quota_share share;        /* of the key's answers */
     int error_status;                /* of an error whose code doesn't tell it; 0: its code does */
+    struct server_request request;   /* of those that ask a model; owned */
     struct job *_Atomic job;         /* owned; NULL: the answer comes from no model, or not yet */
     _Atomic bool left;               /* the client has */
     struct expert_watch *watch;      /* owned; NULL: the client doesn't look at experts */
+
+    struct model_wait wait; /* for the model */
+    call_work_fn *work;     /* to be done with it */
+    struct http_task task;
+    _Atomic int n_refs; /* the exchange's, and of those who wait or work */
 };
 
 /* The reply: a JSON value, which is taken over (NULL: there was no memory), a text, or an error in the form of the
@@ -56,8 +67,21 @@ void call_refuse(struct call *c, int status, const char *fmt, ...) PRINTF_LIKE(3
 /* The body as a JSON object; owned by the caller. */
 MUST_USE err_code call_body(struct call *c, json_t **out, struct err *e);
 
-/* models_take of what a request names. */
-MUST_USE err_code call_take_model(struct call *c, const char *name, struct model **m, struct err *e);
+/* The body as a request in the call's protocol. */
+MUST_USE err_code call_read_request(struct call *c, struct err *e);
+
+/* The model that a request names; with only one any name means that. NULL: what is loaded, or the first. */
+MUST_USE err_code call_find_model(struct call *c, const char *name, struct model **m, struct err *e);
+/* Has the work done once the model is there, maybe later, and in this worker or another one: nothing else may touch the
+ * call from here on. A failure goes to call_fail. */
+void call_with_model(struct call *c, struct model *m, call_work_fn *work);
+/* Replies with the error. */
+void call_fail(struct call *c, const struct err *e);
+
+/* A call of an exchange, with one reference. NULL: there is no memory. */
+struct call *call_open(struct server *s, struct http_exchange *x);
+void call_hold(struct call *c);
+void call_release(struct call *c);
 
 /* A line of the log that is no request. */
 void server_log(struct server *s, enum log_level level, const char *fmt, ...) PRINTF_LIKE(3, 4);

@@ -51,7 +51,7 @@ struct exchange {
     bool is_wanted;        /* by `handle` */
     bool is_busy;          /* counted in http->n_busy */
     bool left;             /* told to the application; the watching thread's */
-    struct exchange *next; /* in the workers' queue */
+    struct http_task task; /* for a worker: `handle` */
 };
 
 struct http {
@@ -72,7 +72,7 @@ struct http {
 
     pthread_mutex_t queue_lock;
     pthread_cond_t queue_filled;
-    struct exchange *first, **last;
+    struct http_task *first, **last;
     bool workers_stop;
     pthread_t workers[64];
     int n_workers;
@@ -91,38 +91,43 @@ const char *http_header(const struct http_exchange *x, const char *name)
 
 /* ---- workers ------------------------------------------------------------------------------------------------- */
 
-static void queue_push(struct http *h, struct exchange *own)
+void http_do(struct http *h, struct http_task *task)
 {
     pthread_mutex_lock(&h->queue_lock);
-    own->next = NULL;
-    *h->last = own;
-    h->last = &own->next;
+    task->next = NULL;
+    *h->last = task;
+    h->last = &task->next;
     pthread_cond_signal(&h->queue_filled);
     pthread_mutex_unlock(&h->queue_lock);
 }
 
 /* NULL: the queue is empty and there will be no more. */
-static struct exchange *queue_pop(struct http *h)
+static struct http_task *queue_pop(struct http *h)
 {
     pthread_mutex_lock(&h->queue_lock);
     while (!h->first && !h->workers_stop)
         pthread_cond_wait(&h->queue_filled, &h->queue_lock);
-    struct exchange *own = h->first;
-    if (own) {
-        h->first = own->next;
+    struct http_task *task = h->first;
+    if (task) {
+        h->first = task->next;
         if (!h->first)
             h->last = &h->first;
     }
     pthread_mutex_unlock(&h->queue_lock);
-    return own;
+    return task;
 }
 
 static void *work(void *user)
 {
-    struct http *h = user;
-    for (struct exchange *own; (own = queue_pop(h));)
-        h->app.handle(h->app.user, &own->x);
+    for (struct http_task *task; (task = queue_pop(user));)
+        task->run(task->user); /* after which it may be gone */
     return NULL;
+}
+
+static void handle(void *user)
+{
+    struct exchange *own = user;
+    own->http->app.handle(own->http->app.user, &own->x);
 }
 
 /* The exchange may be gone when this returns. The count goes down last, as stop_daemon waits for it: libmicrohttpd must
@@ -373,7 +378,8 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
     assert(own->is_wanted);
     become_busy(own, WAITING);
     fall_asleep(own);
-    queue_push(h, own);
+    own->task = (struct http_task){.run = handle, .user = own};
+    http_do(h, &own->task);
     return MHD_YES;
 }
 

@@ -54,7 +54,7 @@ const char *http_header(const struct http_exchange *x, const char *name);
 struct http_app {
     /* In HTTP's thread: must not wait. True: the body is wanted, and `handle`; false: the reply is there. */
     bool (*begin)(void *user, struct http_exchange *x);
-    /* In a worker; leads to http_reply, which any thread may call at any time. */
+    /* In a worker: should not wait for long. Leads to http_reply, which any thread may call at any time. */
     void (*handle)(void *user, struct http_exchange *x);
     /* Fills the reply with an error; in HTTP's thread. */
     void (*refuse)(void *user, struct http_exchange *x, int status, const struct err *why);
@@ -84,6 +84,15 @@ void http_stop_accepting(struct http *h);
 size_t http_n_busy(struct http *h); /* exchanges that wait for an answer or get one */
 /* Every exchange must have its reply, or get it without the workers, and streams must have ended. */
 void http_close(struct http **h);
+
+/* Something that a worker is to do. */
+struct http_task {
+    void (*run)(void *user);
+    void *user;
+    struct http_task *next; /* the queue's */
+};
+/* Has a worker run the task, which stays where it is until then; for any thread. */
+void http_do(struct http *h, struct http_task *task);
 
 /* The reply is filled: it is sent. Once for each exchange that `handle` got, which may be over when this returns. */
 void http_reply(struct http_exchange *x);

@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* pthread_condattr_setclock */
+#define _POSIX_C_SOURCE 200809L /* scandir */
 #include "server/models.h"
 
 #include <assert.h>
@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -18,7 +17,7 @@
 #include "base/split_set.h"
 #include "server/hide_folders.h"
 
-enum { MAX_MODELS = 256, POLL_NS = 50 * 1000 * 1000 };
+enum { MAX_MODELS = 256 };
 
 struct models {
     struct models_options options;
@@ -26,13 +25,67 @@ struct models {
     size_t n;
     atomic_size_t n_watchers; /* of experts */
 
-    pthread_mutex_t lock; /* of all that follows, and of what models change */
-    pthread_cond_t changed;
-    struct model *current; /* the one that has a thread; NULL: none */
-    struct model *wanted;  /* somebody waits for this one: the current one takes nobody new; NULL: nobody does */
-    bool is_told;          /* it was asked for by models_load: it comes also without somebody who waits */
+    pthread_mutex_t lock;     /* of all that follows, and of what models change */
+    pthread_cond_t changed;   /* n_users of a model */
+    struct model *current;    /* the one that has a thread; NULL: none */
+    struct model *told;       /* models_load has asked for this one, which is not there yet; NULL: none */
+    struct model_wait *waits; /* [n_waits], who came first comes first */
+    size_t n_waits;
     bool stops;
 };
+
+/* ---- who waits; all with the lock ------------------------------------------------------------------------------ */
+
+/* The next one that is to be there: until it is, the current one takes nobody new. NULL: there is none. */
+static struct model *wanted(const struct models *all)
+{
+    return all->told ? all->told : all->waits ? all->waits->model : NULL;
+}
+
+/* e NULL: who waited has the model. */
+static void end_wait(struct models *all, struct model_wait **at, const struct err *e)
+{
+    struct model_wait *w = *at;
+    *at = w->next;
+    all->n_waits--;
+    if (e)
+        w->error = *e;
+    else
+        w->model->n_users++;
+    w->over(w->user);
+}
+
+/* Ends all waits for a model; m NULL: for any. */
+static void end_waits(struct models *all, const struct model *m, const struct err *e)
+{
+    for (struct model_wait **at = &all->waits; *at;)
+        if (!m || (*at)->model == m)
+            end_wait(all, at, e);
+        else
+            at = &(*at)->next;
+}
+
+static void end_waits_of_left(struct models *all)
+{
+    struct err e = {0};
+    err_set(&e, ERR_CANCELLED, "the client has left");
+    for (struct model_wait **at = &all->waits; *at;)
+        if (atomic_load((*at)->left))
+            end_wait(all, at, &e);
+        else
+            at = &(*at)->next;
+}
+
+/* A model can't be loaded. */
+static void give_up(struct models *all, struct model *m, const struct err *e)
+{
+    log_line(all->options.log, LOG_WARN, "model %s: %s", m->name, e->text);
+    m->error = *e;
+    hide_folders(m->path, &m->error);
+    if (all->told == m)
+        all->told = NULL;
+    end_waits(all, m, &m->error);
+}
 
 /* ---- the driving thread ---------------------------------------------------------------------------------------- */
 
@@ -124,7 +177,6 @@ static void set_state(struct model *m, enum model_state state)
     struct models *all = m->models;
     pthread_mutex_lock(&all->lock);
     m->state = state;
-    pthread_cond_broadcast(&all->changed);
     pthread_mutex_unlock(&all->lock);
 }
 
@@ -167,11 +219,12 @@ static void become_ready(struct model *m)
     m->ledger = ledger;
     m->error = (struct err){0};
     m->used_ns = clock_ns();
-    if (all->wanted == m)
-        all->wanted = NULL;
-    m->state = MODEL_READY;
+    if (all->told == m)
+        all->told = NULL;
     bool stops = all->stops;
-    pthread_cond_broadcast(&all->changed);
+    m->state = stops ? MODEL_ENDING : MODEL_READY;
+    if (!m->leaves)
+        end_waits(all, m, NULL); /* also of those who came after others: it must not go before it has served them */
     pthread_mutex_unlock(&all->lock);
     if (stops)
         texts_stop(m->texts);
@@ -190,15 +243,9 @@ static void wait_for_users(struct model *m)
 
 static void note_failure(struct model *m, const struct err *e)
 {
-    struct models *all = m->models;
-    log_line(all->options.log, LOG_WARN, "model %s: %s", m->name, e->text);
-    pthread_mutex_lock(&all->lock);
-    m->error = *e;
-    hide_folders(m->path, &m->error);
-    m->n_failed++;
-    if (all->wanted == m)
-        all->wanted = NULL;
-    pthread_mutex_unlock(&all->lock);
+    pthread_mutex_lock(&m->models->lock);
+    give_up(m->models, m, e);
+    pthread_mutex_unlock(&m->models->lock);
 }
 
 static void tell_end(const struct model *m)
@@ -270,58 +317,26 @@ static err_code start(struct models *all, struct model *m, struct err *e)
     return ERR_OK;
 }
 
-/* Whether those who waited for the current model, which is there now, are about to have it: it must not go before. */
-static bool is_owed(const struct models *all)
+static bool is_there(const struct model *m)
 {
-    const struct model *m = all->current;
-    return m && m->state == MODEL_READY && !m->leaves && !all->wanted && m->n_waiters > 0;
+    return m->state == MODEL_READY && !m->leaves;
 }
 
-/* One step towards the model being there; *ready: it is. */
-static err_code approach(struct models *all, struct model *m, bool *ready, struct err *e)
+/* One step towards the wanted model being there; what fails ends its waits, too. */
+static err_code approach(struct models *all, struct err *e)
 {
     reap(all);
-    *ready = m->state == MODEL_READY && !m->leaves && (!all->wanted || all->wanted == m);
-    if (*ready)
+    struct model *m = wanted(all);
+    if (!m || all->stops)
         return ERR_OK;
-    if (m->state != MODEL_READY && is_owed(all))
-        return ERR_OK;
-    if (m->state != MODEL_READY && !all->wanted) {
-        all->wanted = m;
-        all->is_told = false;
-    }
-    if (!all->current)
-        return start(all, m, e);
-    if (all->current != m && is_idle(all->current))
+    if (is_there(m))
+        end_waits(all, m, NULL);
+    else if (all->current && all->current != m && is_idle(all->current))
         end_current(all);
-    return ERR_OK;
-}
-
-static void wait_a_little(struct models *all)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += POLL_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&all->changed, &all->lock, &until);
-}
-
-static err_code wait_until_ready(struct models *all, struct model *m, const _Atomic bool *left, struct err *e)
-{
-    const uint64_t n_failed = m->n_failed;
-    for (bool ready = false;;) {
-        if (all->stops)
-            return err_set(e, ERR_CANCELLED, "the server is ending");
-        if (atomic_load(left))
-            return err_set(e, ERR_CANCELLED, "the client has left");
-        if (m->n_failed > n_failed)
-            return err_set(e, m->error.code, "%s", m->error.text);
-        TRY(approach(all, m, &ready, e));
-        if (ready)
-            return ERR_OK;
-        wait_a_little(all);
-    }
+    err_code code = all->current ? ERR_OK : start(all, m, e);
+    if (code != ERR_OK)
+        give_up(all, m, e);
+    return code;
 }
 
 /* ---- taking models --------------------------------------------------------------------------------------------- */
@@ -353,27 +368,35 @@ struct model *models_current(struct models *all)
     return m;
 }
 
-static struct model *choose(struct models *all, const char *name)
+/* Whether a wait was begun. */
+static err_code begin_wait(struct models *all, struct model_wait *wait)
 {
-    struct model *m = name ? models_find(all, name) : NULL;
-    return m ? m : all->current ? all->current : all->list[0];
+    const size_t n_max = all->options.texts.n_texts + all->options.texts.n_queue;
+    struct model_wait **last = &all->waits;
+    if (all->stops)
+        return err_set(&wait->error, ERR_CANCELLED, "the server is ending");
+    if (all->n_waits >= n_max)
+        return err_set(&wait->error, ERR_LIMIT, "%zu requests wait for models already: try again later", all->n_waits);
+    while (*last)
+        last = &(*last)->next;
+    wait->next = NULL;
+    *last = wait;
+    all->n_waits++;
+    return ERR_OK;
 }
 
-err_code models_take(struct models *all, const char *name, const _Atomic bool *left, struct model **out, struct err *e)
+bool models_take(struct models *all, struct model_wait *wait)
 {
+    struct model *m = wait->model;
+    struct err e = {0};
     pthread_mutex_lock(&all->lock);
-    struct model *m = choose(all, name);
-    m->n_waiters++;
-    err_code code = wait_until_ready(all, m, left, e);
-    m->n_waiters--;
-    if (m->n_waiters == 0 && all->wanted == m && m->state == MODEL_UNLOADED && !all->is_told)
-        all->wanted = NULL; /* they have all left */
-    if (code == ERR_OK) {
-        m->n_users++;
-        *out = m;
-    }
+    const bool is_ready = is_there(m) && (!wanted(all) || wanted(all) == m);
+    bool is_over = is_ready || begin_wait(all, wait) != ERR_OK;
+    m->n_users += is_ready;
+    if (!is_over)
+        (void)!approach(all, &e); /* who waits is told of failures */
     pthread_mutex_unlock(&all->lock);
-    return code;
+    return is_over;
 }
 
 void models_give_back(struct model *m)
@@ -392,21 +415,20 @@ void models_give_back(struct model *m)
 static const struct model *rival(const struct models *all, const struct model *m)
 {
     const struct model *current = all->current && all->current->state == MODEL_LOADING ? all->current : NULL;
-    return all->wanted && all->wanted != m ? all->wanted : current != m ? current : NULL;
+    return wanted(all) && wanted(all) != m ? wanted(all) : current != m ? current : NULL;
 }
 
 static err_code ask_for(struct models *all, struct model *m, struct err *e)
 {
-    bool ready;
     const struct model *other = rival(all, m);
     if (all->stops)
         return err_set(e, ERR_CANCELLED, "the server is ending");
     if (other)
         return err_set(e, ERR_LIMIT, "model %s is being loaded: ask for %s when it is there", other->name, m->name);
     m->leaves = false;
-    TRY(approach(all, m, &ready, e));
-    all->is_told |= all->wanted == m;
-    return ERR_OK;
+    if (!is_there(m))
+        all->told = m;
+    return approach(all, e);
 }
 
 err_code models_load(struct models *all, struct model *m, struct err *e)
@@ -420,9 +442,9 @@ err_code models_load(struct models *all, struct model *m, struct err *e)
 static err_code let_go(struct models *all, struct model *m, bool when_done, struct err *e)
 {
     const bool is_loading = m->state == MODEL_LOADING;
-    bool was_wanted = all->wanted == m && m->state == MODEL_UNLOADED;
+    bool was_wanted = wanted(all) == m && m->state == MODEL_UNLOADED;
     if (was_wanted)
-        all->wanted = NULL;
+        all->told = NULL;
     if (was_wanted || m->state == MODEL_ENDING)
         return ERR_OK;
     if (m->state == MODEL_UNLOADED)
@@ -465,7 +487,7 @@ struct model_view models_look(struct model *m)
     pthread_mutex_lock(&all->lock);
     struct model_view view = {.state = m->state,
                               .leaves = m->leaves,
-                              .waits = all->wanted == m && m->state == MODEL_UNLOADED,
+                              .waits = wanted(all) == m && m->state == MODEL_UNLOADED,
                               .loaded_share = m->state == MODEL_LOADING ? loaded_share(m) : 0,
                               .facts = m->facts,
                               .error = m->error};
@@ -512,28 +534,16 @@ void models_note_end(struct model *m)
     pthread_mutex_unlock(&all->lock);
 }
 
-/* The one that is to be loaded comes nearer though nobody may wait for it. */
-static void push_on(struct models *all)
-{
-    struct model *m = all->wanted;
-    struct err e = {0};
-    bool ready;
-    if (!m || all->stops || approach(all, m, &ready, &e) == ERR_OK)
-        return;
-    log_line(all->options.log, LOG_WARN, "%s", e.text);
-    all->wanted = NULL;
-    m->error = e;
-    m->n_failed++;
-}
-
 void models_tick(struct models *all, int64_t now_ns)
 {
+    struct err e = {0};
     pthread_mutex_lock(&all->lock);
+    end_waits_of_left(all);
     struct model *m = all->current;
     bool is_forgotten = all->options.idle_ns && m && now_ns - m->used_ns > all->options.idle_ns;
     if ((is_forgotten || (m && m->leaves)) && is_idle(m))
         end_current(all);
-    push_on(all);
+    (void)!approach(all, &e); /* the log has failures, and who waits is told */
     pthread_mutex_unlock(&all->lock);
 }
 
@@ -546,11 +556,7 @@ err_code models_open(struct models **out, const struct models_options *options, 
         return err_nomem(e, sizeof *all, "models");
     all->options = *options;
     pthread_mutex_init(&all->lock, NULL);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&all->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    pthread_cond_init(&all->changed, NULL);
     return ERR_OK;
 }
 
@@ -642,11 +648,13 @@ err_code models_add_folder(struct models *all, const char *path, struct err *e)
 
 void models_stop(struct models *all)
 {
+    struct err e = {0};
+    err_set(&e, ERR_CANCELLED, "the server is ending");
     pthread_mutex_lock(&all->lock);
     all->stops = true;
+    end_waits(all, NULL, &e);
     if (all->current && all->current->state == MODEL_READY)
         end_current(all);
-    pthread_cond_broadcast(&all->changed);
     struct model *m = all->current;
     pthread_mutex_unlock(&all->lock);
     if (m && m->has_thread)

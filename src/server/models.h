@@ -72,10 +72,9 @@ struct model {
     _Atomic uint64_t load_done, load_total; /* bytes, while it is loaded */
     pthread_t thread;
     bool has_thread;
-    size_t n_users, n_waiters; /* who has it, and who waits for it */
-    int64_t used_ns;           /* when somebody had it last */
-    uint64_t n_failed;         /* times that it could not be loaded */
-    struct err error;          /* the last time's */
+    size_t n_users;   /* who has it */
+    int64_t used_ns;  /* when somebody had it last */
+    struct err error; /* of the last load, if that failed */
 };
 
 /* Who is told how much of a model has been loaded, in any thread. */
@@ -104,6 +103,17 @@ struct models_options {
     const struct log *log;
 };
 
+/* Somebody waits for a model. */
+struct model_wait {
+    struct model *model;
+    const _Atomic bool *left; /* says once that nobody waits any more; borrowed until the wait is over */
+    struct err error;         /* why there is no model; its code is ERR_OK where it was taken */
+    /* The wait is over, and no more the registry's. In any thread, within a lock: must not wait, nor ask for models. */
+    void (*over)(void *user);
+    void *user;
+    struct model_wait *next; /* the registry's */
+};
+
 struct models;
 
 MUST_USE err_code models_open(struct models **out, const struct models_options *options, struct err *e);
@@ -123,10 +133,9 @@ MUST_USE err_code models_load(struct models *all, struct model *m, struct err *e
  * which it takes no more; else ERR_LIMIT. One that only waits to be loaded does so no more. ERR_USAGE: it is not
  * loaded. */
 MUST_USE err_code models_unload(struct models *all, struct model *m, bool when_done, struct err *e);
-/* Waits until the model of this name is there (one that there is none of, or NULL: the one that is loaded, or the
- * first), and keeps it so until it is given back. ERR_CANCELLED once *left says that nobody waits any more. */
-MUST_USE err_code models_take(struct models *all, const char *name, const _Atomic bool *left, struct model **out,
-                              struct err *e);
+/* Has a model be there, and keeps it so until it is given back. True: the wait is over at once, and `over` is not
+ * called. ERR_CANCELLED after *left was set, within some 100 ms; ERR_LIMIT: as many wait as its texts could take. */
+MUST_USE bool models_take(struct models *all, struct model_wait *wait);
 void models_give_back(struct model *m);
 /* The one that is loaded, or comes or goes; else the first. */
 struct model *models_current(struct models *all);
@@ -155,7 +164,8 @@ void models_watch(struct models *all, bool begins);
 
 /* A text has ended; in the driving thread, which alone may read the engine's counters. */
 void models_note_end(struct model *m);
-/* Unloads what nobody has used for long. */
+/* Unloads what nobody has used for long, and has what somebody waits for come nearer; to be called ten times a second.
+ */
 void models_tick(struct models *all, int64_t now_ns);
 /* All texts end, and no model is there any more; who asks for one is told so. */
 void models_stop(struct models *all);

@@ -19,12 +19,12 @@ static void on_done(void *user, int status, struct bytes *body)
 }
 
 /* Takes the request over. */
-static err_code begin_job(struct call *c, struct model *m, struct server_request *r, struct err *e)
+static err_code begin_job(struct call *c, struct model *m, struct err *e)
 {
     const struct server_options *o = c->server->options;
     const struct job_setup setup = {.model = m,
                                     .protocol = c->protocol,
-                                    .request = r,
+                                    .request = &c->request,
                                     .vars = o->vars,
                                     .n_vars = o->n_vars,
                                     .log = &c->server->log,
@@ -40,7 +40,7 @@ static err_code begin_job(struct call *c, struct model *m, struct server_request
     if (atomic_load(&c->left))
         job_cancel(job);
     err_code code = job_submit(job, e);
-    if (!stream) /* the call may be gone, unless that failed */
+    if (!stream) /* the exchange may be gone, unless that failed */
         return code;
     if (code != ERR_OK) {
         stream_leave(&stream);
@@ -54,10 +54,10 @@ static err_code begin_job(struct call *c, struct model *m, struct server_request
 }
 
 /* Ollama's clients have models loaded so. */
-static err_code say_loaded(struct call *c, struct model *m, const struct server_request *r, struct err *e)
+static err_code say_loaded(struct call *c, struct model *m, struct err *e)
 {
     const struct answer_head head = {.model = m->name, .created = (int64_t)time(NULL)};
-    call_json(c, 200, c->protocol->whole(r, &head, NULL));
+    call_json(c, 200, c->protocol->whole(&c->request, &head, NULL));
     http_reply(c->x);
     return ERR_OK;
 }
@@ -71,28 +71,19 @@ static err_code take_share(struct call *c, const struct server_request *r, struc
     return err_set(e, ERR_LIMIT, "this key may have %lld answers at once: try again later", (long long)quota->max);
 }
 
-static err_code answer(struct call *c, struct server_request *r, struct err *e)
+static err_code answer(struct call *c, struct err *e)
 {
-    json_t *body;
     struct model *m;
-    TRY(call_body(c, &body, e));
-    TRY(c->protocol->parse(r, body, e));
-    server_log_notes(c->server, r->notes);
-    TRY(take_share(c, r, e));
-    TRY(call_take_model(c, r->model, &m, e));
-    err_code code = r->only_loads ? say_loaded(c, m, r, e) : begin_job(c, m, r, e);
-    models_give_back(m);
-    return code;
+    TRY(call_read_request(c, e));
+    TRY(take_share(c, &c->request, e));
+    TRY(call_find_model(c, c->request.model, &m, e));
+    call_with_model(c, m, c->request.only_loads ? say_loaded : begin_job);
+    return ERR_OK;
 }
 
 void route_answer(struct call *c)
 {
     struct err e = {0};
-    struct server_request r;
-    server_request_init(&r);
-    if (answer(c, &r, &e) != ERR_OK) {
-        call_error(c, &e);
-        http_reply(c->x);
-    }
-    server_request_close(&r);
+    if (answer(c, &e) != ERR_OK)
+        call_fail(c, &e);
 }

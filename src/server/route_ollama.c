@@ -51,38 +51,34 @@ void route_ollama_ps(struct call *c)
     list(c, false);
 }
 
-static err_code show(struct call *c, json_t **out, struct err *e)
+static err_code show(struct call *c, struct model *m, struct err *e)
 {
-    json_t *body;
-    struct model *m;
     char key[128];
-    TRY(call_body(c, &body, e));
-    const char *name = json_string_value(json_object_get(body, "model"));
-    err_code code = call_take_model(c, name ? name : json_string_value(json_object_get(body, "name")), &m, e);
-    json_decref(body);
-    TRY(code);
     const struct model_view view = models_look(m);
     const char *tmpl = moebius_vocab_template(m->vocab, NULL);
     snprintf(key, sizeof key, "%s.context_length", view.facts.arch);
-    *out = entry(m, &view);
+    json_t *all = entry(m, &view);
     json_t *more = json_pack("{s:s, s:s, s:{s:s, s:I}, s:[s, s]}", "template", tmpl ? tmpl : "", "modelfile", "",
                              "model_info", "general.architecture", view.facts.arch, key, (json_int_t)view.facts.n_ctx,
                              "capabilities", "completion", "tools");
-    models_give_back(m);
-    if (*out && more && json_object_update_new(*out, more) == 0)
-        return ERR_OK;
-    json_decref(*out);
-    *out = NULL;
-    return err_nomem(e, 0, "a model's description");
+    call_json(c, 200, json_unless(json_object_update_new(all, more), all));
+    http_reply(c->x);
+    return ERR_OK;
+}
+
+static err_code find_shown(struct call *c, struct model **m, struct err *e)
+{
+    TRY(call_body(c, &c->request.body, e));
+    const char *name = json_string_value(json_object_get(c->request.body, "model"));
+    return call_find_model(c, name ? name : json_string_value(json_object_get(c->request.body, "name")), m, e);
 }
 
 void route_ollama_show(struct call *c)
 {
     struct err e = {0};
-    json_t *out = NULL;
-    if (show(c, &out, &e) == ERR_OK)
-        call_json(c, 200, out);
+    struct model *m;
+    if (find_shown(c, &m, &e) == ERR_OK)
+        call_with_model(c, m, show);
     else
-        call_error(c, &e);
-    http_reply(c->x);
+        call_fail(c, &e);
 }

@@ -6,45 +6,17 @@
 #include "server/routes.h"
 #include "server/writer.h"
 
-typedef err_code token_fn(struct call *c, struct model *m, const json_t *body, json_t **out, struct err *e);
-
 static err_code from_public(struct err *e, const moebius_error *error)
 {
     return err_set(e, error->status == MOEBIUS_NOMEM ? ERR_NOMEM : ERR_USAGE, "%s", error->text);
 }
 
 /* Takes `value` over. */
-static void reply(struct call *c, err_code code, json_t *value, const struct err *e)
+static err_code reply(struct call *c, json_t *value)
 {
-    if (code == ERR_OK) {
-        call_json(c, 200, value);
-    } else {
-        json_decref(value);
-        call_error(c, e);
-    }
+    call_json(c, 200, value);
     http_reply(c->x);
-}
-
-static err_code with_model(struct call *c, token_fn *fn, json_t **out, struct err *e)
-{
-    json_t *body;
-    struct model *m;
-    TRY(call_body(c, &body, e));
-    err_code code = call_take_model(c, json_string_value(json_object_get(body, "model")), &m, e);
-    if (code == ERR_OK) {
-        code = fn(c, m, body, out, e);
-        models_give_back(m);
-    }
-    json_decref(body);
-    return code;
-}
-
-static void handle(struct call *c, token_fn *fn)
-{
-    struct err e = {0};
-    json_t *out = NULL;
-    err_code code = with_model(c, fn, &out, &e);
-    reply(c, code, out, &e);
+    return ERR_OK;
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------------------------- */
@@ -58,8 +30,9 @@ static json_t *piece_of(const moebius_vocab *vocab, int32_t id)
     return json_pack("{s:i, s:o}", "id", (int)id, "piece", text ? text : writer_byte_list(piece, n));
 }
 
-static err_code tokenize(struct call *c, struct model *m, const json_t *body, json_t **out, struct err *e)
+static err_code tokenize(struct call *c, struct model *m, struct err *e)
 {
+    const json_t *body = c->request.body;
     moebius_error error;
     int32_t *ids;
     size_t n;
@@ -76,16 +49,15 @@ static err_code tokenize(struct call *c, struct model *m, const json_t *body, js
     for (size_t i = 0; good && i < n; i++)
         good = json_array_append_new(list, with_pieces ? piece_of(m->vocab, ids[i]) : json_integer(ids[i])) == 0;
     moebius_free(ids);
-    if (good)
-        *out = json_pack("{s:O}", "tokens", list);
+    json_t *out = good ? json_pack("{s:O}", "tokens", list) : NULL;
     json_decref(list);
-    return *out ? ERR_OK : err_nomem(e, n, "tokens");
+    return reply(c, out);
 }
 
-static err_code detokenize(struct call *c, struct model *m, const json_t *body, json_t **out, struct err *e)
+static err_code detokenize(struct call *c, struct model *m, struct err *e)
 {
     struct prompt ids = {0};
-    const json_t *tokens = json_object_get(body, "tokens");
+    const json_t *tokens = json_object_get(c->request.body, "tokens");
     moebius_error error;
     char *text;
     size_t n;
@@ -95,12 +67,27 @@ static err_code detokenize(struct call *c, struct model *m, const json_t *body, 
     if (code == ERR_OK && moebius_detokenize(m->vocab, ids.ids, ids.n, true, &text, &n, &error) != MOEBIUS_OK)
         code = from_public(e, &error);
     if (code == ERR_OK) {
-        *out = json_pack("{s:o}", "content", json_text(text, n));
-        code = *out ? ERR_OK : err_nomem(e, n, "a text");
+        code = reply(c, json_pack("{s:o}", "content", json_text(text, n)));
         moebius_free(text);
     }
     prompt_close(&ids);
     return code;
+}
+
+static err_code read_body(struct call *c, struct model **m, struct err *e)
+{
+    TRY(call_body(c, &c->request.body, e));
+    return call_find_model(c, json_string_value(json_object_get(c->request.body, "model")), m, e);
+}
+
+static void handle(struct call *c, call_work_fn *work)
+{
+    struct err e = {0};
+    struct model *m;
+    if (read_body(c, &m, &e) == ERR_OK)
+        call_with_model(c, m, work);
+    else
+        call_fail(c, &e);
 }
 
 void route_tokenize(struct call *c)
@@ -115,44 +102,47 @@ void route_detokenize(struct call *c)
 
 /* ---- prompts --------------------------------------------------------------------------------------------------- */
 
-typedef err_code prompt_fn(struct prompt *p, const struct model *m, const struct server_request *r,
-                           const moebius_template_var *defaults, size_t n_defaults, struct err *e);
-
-/* The prompt of a request in the call's protocol. */
-static err_code make_prompt(struct call *c, prompt_fn *fn, struct server_request *r, struct prompt *p, struct err *e)
+static void handle_request(struct call *c, call_work_fn *work)
 {
-    json_t *body;
+    struct err e = {0};
     struct model *m;
+    err_code code = call_read_request(c, &e);
+    if (code == ERR_OK)
+        code = call_find_model(c, c->request.model, &m, &e);
+    if (code == ERR_OK)
+        call_with_model(c, m, work);
+    else
+        call_fail(c, &e);
+}
+
+static err_code count(struct call *c, struct model *m, struct err *e)
+{
     const struct server_options *o = c->server->options;
-    TRY(call_body(c, &body, e));
-    TRY(c->protocol->parse(r, body, e));
-    server_log_notes(c->server, r->notes);
-    TRY(call_take_model(c, r->model, &m, e));
-    err_code code = fn(p, m, r, o->vars, o->n_vars, e);
-    models_give_back(m);
+    struct prompt p = {0};
+    err_code code = prompt_make(&p, m, &c->request, o->vars, o->n_vars, e);
+    if (code == ERR_OK)
+        code = reply(c, json_pack("{s:I}", "input_tokens", (json_int_t)p.n));
+    prompt_close(&p);
+    return code;
+}
+
+static err_code render(struct call *c, struct model *m, struct err *e)
+{
+    const struct server_options *o = c->server->options;
+    struct prompt p = {0};
+    err_code code = prompt_render(&p, m, &c->request, o->vars, o->n_vars, e);
+    if (code == ERR_OK)
+        code = reply(c, json_pack("{s:o}", "prompt", json_text(p.text.s ? p.text.s : "", p.text.n)));
+    prompt_close(&p);
     return code;
 }
 
 void route_count_tokens(struct call *c)
 {
-    struct err e = {0};
-    struct server_request r;
-    struct prompt p = {0};
-    server_request_init(&r);
-    err_code code = make_prompt(c, prompt_make, &r, &p, &e);
-    reply(c, code, json_pack("{s:I}", "input_tokens", (json_int_t)p.n), &e);
-    prompt_close(&p);
-    server_request_close(&r);
+    handle_request(c, count);
 }
 
 void route_apply_template(struct call *c)
 {
-    struct err e = {0};
-    struct server_request r;
-    struct prompt p = {0};
-    server_request_init(&r);
-    err_code code = make_prompt(c, prompt_render, &r, &p, &e);
-    reply(c, code, json_pack("{s:o}", "prompt", json_text(p.text.s ? p.text.s : "", p.text.n)), &e);
-    prompt_close(&p);
-    server_request_close(&r);
+    handle_request(c, render);
 }

@@ -15,7 +15,7 @@
 #include "server/routes.h"
 
 enum {
-    N_WORKER = 16,     /* they wait for models, too */
+    N_WORKER = 16,
     BODIES_FACTOR = 4, /* all bodies together, in bodies of the greatest length */
     GRACE_S = 5,       /* for answers, when the server ends */
     POLL_NS = 100 * 1000 * 1000,
@@ -46,13 +46,11 @@ static bool find_route(struct call *c)
 
 static bool on_begin(void *user, struct http_exchange *x)
 {
-    struct call *c = x->app = mem_calloc(1, sizeof *c);
+    struct call *c = x->app = call_open(user, x);
     if (!c) {
         x->reply.status = 503;
         return false;
     }
-    c->server = user;
-    c->x = x;
     if (!find_route(c))
         return false;
     if (!c->route->is_quick)
@@ -64,8 +62,9 @@ static bool on_begin(void *user, struct http_exchange *x)
 static void on_handle(void *user, struct http_exchange *x)
 {
     struct call *c = x->app;
+    call_hold(c); /* the reply may be there before the function returns, and the exchange gone */
     c->route->handle(c);
-    /* else the reply comes later, and maybe it is there by now, and the call is gone */
+    call_release(c);
 }
 
 static void on_refuse(void *user, struct http_exchange *x, int status, const struct err *why)
@@ -116,10 +115,9 @@ static void on_over(void *user, struct http_exchange *x, bool whole)
         server_log_call(c, whole);
     if (c->route && !c->route->is_quick)
         atomic_store(&s->has_freed, true);
-    job_close(&job);
     expert_watch_close(&c->watch);
     quota_leave(&s->quota, &c->share);
-    mem_free(c);
+    call_release(c);
     x->app = NULL;
 }
 
@@ -184,7 +182,8 @@ static err_code open_server(struct server *s, struct err *e)
     return open_http(s, e);
 }
 
-/* Texts end before HTTP, which must not stop while connections wait for them; its workers ask for models to the end. */
+/* Texts end before HTTP, which must not stop while connections wait for them, and waits for models before its workers;
+ * these ask for models to the end. */
 static void close_server(struct server *s)
 {
     atomic_store(&s->ends, true);
@@ -308,8 +307,10 @@ static void drain(struct server *s, sigset_t *signals)
         server_log(s, LOG_INFO, "ending: %zu requests may go on for %d s", http_n_busy(s->http), GRACE_S);
     if (pthread_create(&impatient, NULL, end_at_once, signals) == 0)
         pthread_detach(impatient);
-    while (http_n_busy(s->http) && clock_ns() < until)
+    while (http_n_busy(s->http) && clock_ns() < until) {
+        models_tick(s->models, clock_ns());
         clock_sleep_ns(POLL_NS / 10);
+    }
 }
 
 err_code server_run(const struct server_options *options, struct err *e)

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""`moebius serve` while clients wait for a model that takes long to be loaded.
+usage: test_serve_waits.py MOEBIUS DEMO.gguf
+
+A load takes as long as a test wants: the template is a FIFO, which each load reads."""
+import http.client
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+
+from run_functions import run_functions
+from serving import Server
+
+MOEBIUS, DEMO = map(os.path.abspath, sys.argv[1:3])
+TMP = tempfile.TemporaryDirectory()
+os.environ["XDG_CACHE_HOME"] = os.path.join(TMP.name, "cache")
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+class SlowServer(Server):
+    """One whose models a and b are there after one call of `load` each."""
+    n = 0
+
+    def __init__(self, *args):
+        SlowServer.n += 1
+        folder = os.path.join(TMP.name, f"models {SlowServer.n}")
+        os.mkdir(folder)
+        for name in "a", "b":
+            os.symlink(DEMO, os.path.join(folder, name + ".gguf"))
+        self.fifo = folder + " template"
+        os.mkfifo(self.fifo)
+        super().__init__(MOEBIUS, "--models", folder, "--template", self.fifo, *args)
+
+    def load(self, name="a", template=TEMPLATE):
+        """Lets the load of this model end, which has begun or is to come."""
+        self.wait_for_state(name, "loading")
+        with open(self.fifo, "w", encoding="utf-8") as f:
+            f.write(template)
+        self.wait_for_state(name, "ready", "unloaded", "unloading")
+
+    def n_waiting(self, n):
+        self.wait_for_metric("moebius_requests_busy", n)
+
+    def state(self, name):
+        return self.json("/v1/models/" + name)["state"]
+
+    def wait_for_state(self, name, *wanted, seconds=20):
+        until = time.monotonic() + seconds
+        while (state := self.state(name)) not in wanted:
+            assert time.monotonic() < until, f"model {name} is {state}, expected {wanted}"
+            time.sleep(0.02)
+
+
+def question(path, text="Once upon a time", n=12, **more):
+    """The body of a request for a stream."""
+    messages = [{"role": "user", "content": text}]
+    if path.startswith("/api/"):
+        asked = {"messages": messages} if path == "/api/chat" else {"prompt": text, "raw": True}
+        return {"model": "a", **asked, "options": {"temperature": 0, "num_predict": n}, **more}
+    asked = {CHAT: {"messages": messages, "max_tokens": n}, "/v1/messages": {"messages": messages, "max_tokens": n},
+             COMPLETIONS: {"prompt": text, "max_tokens": n}, "/v1/responses": {"input": text, "max_output_tokens": n}}[path]
+    return {"model": "a", "temperature": 0, "stream": True, **asked, **more}
+
+
+class Client(threading.Thread):
+    """Asks, and hears the whole answer: its status, its headers, and pieces of its body with the seconds at which they came."""
+
+    def __init__(self, server, path, body):
+        super().__init__()
+        self.path, self.status, self.headers, self.pieces, self.start_s = path, None, None, [], time.monotonic()
+        self.connection = server.connect()
+        self.connection.request("POST", path, json.dumps(body))
+        self.start()
+
+    def run(self):
+        try:
+            answer = self.connection.getresponse()
+            self.headers, self.headers_s, self.status = answer.headers, time.monotonic() - self.start_s, answer.status
+            while piece := answer.read1(65536):
+                self.pieces.append((time.monotonic() - self.start_s, piece))
+        except (OSError, http.client.HTTPException) as e:
+            self.pieces.append((time.monotonic() - self.start_s, repr(e).encode()))
+
+    def wait(self, condition, seconds=20):
+        until = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < until, (self.path, self.status, self.pieces)
+            time.sleep(0.02)
+
+    def text(self):
+        return b"".join(piece for _, piece in self.pieces)
+
+    def whole(self):
+        self.join(30)
+        assert not self.is_alive(), (self.path, self.pieces)
+        return self.text()
+
+    def leave(self):
+        self.connection.sock.shutdown(2)
+        self.join(10)
+
+
+def said(path, text):
+    """What a stream says, and how it ends."""
+    lines = text.decode().splitlines()
+    if path.startswith("/api/"):
+        found = [json.loads(line) for line in lines]
+        return "".join(e["message"]["content"] if path == "/api/chat" else e["response"] for e in found), found[-1]["done_reason"]
+    found = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    if path == "/v1/messages":
+        return "".join(e["delta"]["text"] for e in found if e["type"] == "content_block_delta"), found[-1]["type"]
+    if path == "/v1/responses":
+        return "".join(e["delta"] for e in found if e["type"] == "response.output_text.delta"), found[-1]["type"]
+    choices = [e["choices"][0] for e in found]
+    return "".join(c["delta"].get("content", "") if path == CHAT else c["text"] for c in choices), choices[-1]["finish_reason"]
+
+
+def test_who_waits_takes_nothing_from_others():
+    with SlowServer() as s:
+        waiting = [Client(s, CHAT, question(CHAT)) for _ in range(40)]
+        more = [("/tokenize", {"model": "a", "content": "Once"}), ("/api/show", {"model": "a"}),
+                ("/v1/messages/count_tokens", question("/v1/messages")), ("/apply-template", question(CHAT))]
+        waiting += [Client(s, path, body) for path, body in 5 * more]
+        s.n_waiting(60)
+        assert s.json("/health") == {"status": "ok"} and s.state("a") == "loading"
+        assert "a is being loaded" in s.json("/models/load", {"model": "b"}, status=409)["error"]["message"]  # a worker says so
+        for c in waiting[::2]:
+            c.leave()
+        s.n_waiting(30)
+        s.load()
+        answers = {c.path: c.whole() for c in waiting[1::2]}
+        assert all(c.status == 200 for c in waiting[1::2])
+        said_once = said(CHAT, answers[CHAT])
+        assert all(said(CHAT, c.text()) == said_once for c in waiting[1:40:2]) and said_once[1] == "length"
+        s.n_waiting(0)
+        s.json("/models/unload", {"model": "a"})  # nobody has it any more
+        s.wait_for_state("a", "unloaded")
+
+
+def test_no_more_wait_than_could_be_answered():
+    with SlowServer("--texts", "1", "--queue", "2") as s:
+        waiting = [Client(s, CHAT, question(CHAT)) for _ in range(3)]
+        s.n_waiting(3)
+        for path in CHAT, "/v1/messages", "/tokenize":
+            status, headers, text = s.ask("POST", path, {**question(CHAT), "content": "x"})
+            assert status == 503 and headers["Retry-After"] == "2" and b"3 requests wait for models already" in text, (path, text)
+        waiting[1].leave()
+        s.n_waiting(2)
+        waiting[1] = Client(s, CHAT, question(CHAT))
+        s.load()
+        assert all(c.whole() and c.status == 200 for c in waiting)
+
+
+def test_each_of_two_wanted_models_serves_all_who_wait_for_it():
+    with SlowServer() as s:
+        waiting = [Client(s, CHAT, question(CHAT, model="ab"[i % 2])) for i in range(8)]
+        s.n_waiting(8)
+        first = "a" if s.state("a") == "loading" else "b"
+        waiting += [Client(s, CHAT, question(CHAT, model="ab"[i % 2])) for i in range(8)]
+        s.n_waiting(16)
+        s.load(first)
+        s.load("b" if first == "a" else "a")  # there is no third time
+        for c in waiting:
+            assert c.whole() and c.status == 200, c.text()
+        assert s.state(first) == "unloaded"
+
+
+if __name__ == "__main__":
+    run_functions(globals())
