@@ -105,7 +105,22 @@ err_code call_find_model(struct call *c, const char *name, struct model **m, str
 
 void call_fail(struct call *c, const struct err *e)
 {
+    struct job *job = atomic_load(&c->job);
+    if (job)
+        job_fail(job, e);
+    if (atomic_exchange(&c->has_replied, true))
+        return;
     call_error(c, e);
+    http_reply(c->x);
+}
+
+void call_begin_stream(struct call *c)
+{
+    if (atomic_exchange(&c->has_replied, true))
+        return;
+    c->x->reply.stream = job_take_stream(atomic_load(&c->job));
+    c->x->reply.status = 200;
+    c->x->reply.type = c->protocol->content_type;
     http_reply(c->x);
 }
 

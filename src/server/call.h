@@ -53,7 +53,10 @@ struct call {
     struct model_wait wait; /* for the model */
     call_work_fn *work;     /* to be done with it */
     struct http_task task;
-    _Atomic int n_refs; /* the exchange's, and of those who wait or work */
+    /* A stream may begin before its model is there, and end at any time from then on: x is gone when only those are
+     * left who wait or work. */
+    _Atomic bool has_replied; /* only who sets it may reply to a call that has a job */
+    _Atomic int n_refs;       /* the exchange's, and of those who wait or work */
 };
 
 /* The reply: a JSON value, which is taken over (NULL: there was no memory), a text, or an error in the form of the
@@ -75,8 +78,10 @@ MUST_USE err_code call_find_model(struct call *c, const char *name, struct model
 /* Has the work done once the model is there, maybe later, and in this worker or another one: nothing else may touch the
  * call from here on. A failure goes to call_fail. */
 void call_with_model(struct call *c, struct model *m, call_work_fn *work);
-/* Replies with the error. */
+/* Tells the error in the stream if that has begun, else as the reply. */
 void call_fail(struct call *c, const struct err *e);
+/* Replies with the job's stream, unless there is a reply. */
+void call_begin_stream(struct call *c);
 
 /* A call of an exchange, with one reference. NULL: there is no memory. */
 struct call *call_open(struct server *s, struct http_exchange *x);

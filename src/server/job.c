@@ -15,7 +15,8 @@
 #include "server/random_id.h"
 #include "server/whole_text.h"
 
-static const int64_t ping_ns = 5000000000; /* of silence, after which a client hears that all is well */
+/* Of silence, after which a client hears that all is well; so long a stream waits for its model before it begins. */
+static const int64_t ping_ns = 5000000000;
 
 /* One of the answers to a request; its address is what the sink gets. */
 struct choice {
@@ -38,6 +39,8 @@ struct job {
     struct server_request request;
     const struct protocol *protocol;
     struct model *model;
+    const moebius_template_var *vars;
+    size_t n_vars;
     const struct log *log;
     uint64_t group;
     void (*done)(void *user, int status, struct bytes *body);
@@ -471,9 +474,6 @@ static err_code open_answers(struct job *job, const struct job_setup *setup, str
     job->head.model = job->model->name;
     job->head.created = (int64_t)time(NULL);
     TRY(random_id(job->head.id, e));
-    TRY(check_biases(job, e));
-    TRY(prompt_make(&job->prompt, job->model, r, setup->vars, setup->n_vars, e));
-    TRY(answer_grammar_open(&job->grammar, job->model, &job->prompt, &job->request, e));
     job->choices = mem_calloc((size_t)r->n_choices, sizeof *job->choices);
     if (!job->choices)
         return err_nomem(e, (size_t)r->n_choices * sizeof *job->choices, "answers");
@@ -486,7 +486,7 @@ static err_code open_answers(struct job *job, const struct job_setup *setup, str
         TRY(stream_open(&job->stream, setup->max_stream_bytes, e));
         job->unread = job->stream;
     }
-    return check_length(job, e);
+    return ERR_OK;
 }
 
 err_code job_open(struct job **out, const struct job_setup *setup, struct err *e)
@@ -500,13 +500,15 @@ err_code job_open(struct job **out, const struct job_setup *setup, struct err *e
     job->n_refs = 1;
     job->protocol = setup->protocol;
     job->model = setup->model;
+    job->vars = setup->vars;
+    job->n_vars = setup->n_vars;
     job->log = setup->log;
     job->group = setup->group;
     job->done = setup->done;
     job->user = setup->user;
     job->request = *setup->request;
     *setup->request = (struct server_request){0};
-    job->start_ns = job->wrote_ns = clock_ns();
+    job->wrote_ns = clock_ns();
     err_code code = open_answers(job, setup, e);
     if (code != ERR_OK)
         job_close(out);
@@ -605,26 +607,61 @@ static err_code submit_all(struct job *job, struct err *e)
     return code;
 }
 
-/* While it is submitted the texts have a reference, too, which their last end, or what is here, gives up. */
-err_code job_submit(struct job *job, struct err *e)
+static err_code make_prompt(struct job *job, struct err *e)
+{
+    TRY(check_biases(job, e));
+    TRY(prompt_make(&job->prompt, job->model, &job->request, job->vars, job->n_vars, e));
+    TRY(answer_grammar_open(&job->grammar, job->model, &job->prompt, &job->request, e));
+    return check_length(job, e);
+}
+
+/* While it is submitted the texts have a reference, too, which their last end, or what is here, gives up. e NULL: all
+ * has gone well. */
+static void end_submission(struct job *job, const struct err *e)
 {
     pthread_mutex_lock(&job->lock);
-    job->n_refs++;
-    pthread_mutex_unlock(&job->lock);
-    err_code code = job->error.code == ERR_OK ? submit_all(job, e) : ERR_OK;
-    pthread_mutex_lock(&job->lock);
     job->is_submitted = true;
-    if (code != ERR_OK) {
+    if (e) {
         fail(job, e);
         job->done = NULL;
     }
     if (job->n_open > 0) {
         pthread_mutex_unlock(&job->lock);
-        return code;
+        return;
     }
     finish(job);
     job_close(&job);
+}
+
+static void begin_submission(struct job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    job->start_ns = clock_ns();
+    job->n_refs++;
+    pthread_mutex_unlock(&job->lock);
+}
+
+err_code job_submit(struct job *job, struct err *e)
+{
+    begin_submission(job);
+    err_code code = make_prompt(job, e);
+    if (code == ERR_OK && job->error.code == ERR_OK)
+        code = submit_all(job, e);
+    end_submission(job, code == ERR_OK ? NULL : e);
     return code;
+}
+
+void job_fail(struct job *job, const struct err *e)
+{
+    if (job->is_submitted)
+        return;
+    begin_submission(job);
+    end_submission(job, e);
+}
+
+bool job_is_streamed(const struct job *job)
+{
+    return job->writer != NULL;
 }
 
 struct stream *job_take_stream(struct job *job)
@@ -643,14 +680,16 @@ void job_cancel(struct job *job)
     pthread_mutex_unlock(&job->lock);
 }
 
-void job_tick(struct job *job, int64_t now_ns)
+bool job_tick(struct job *job, int64_t now_ns)
 {
     pthread_mutex_lock(&job->lock);
-    if (job->stream && !is_silent(job) && now_ns - job->wrote_ns > ping_ns) {
+    bool is_due = job->stream && !is_silent(job) && now_ns - job->wrote_ns > ping_ns;
+    if (is_due) {
         job->protocol->ping(job->writer, &job->out);
         flush(job);
     }
     pthread_mutex_unlock(&job->lock);
+    return is_due;
 }
 
 struct job_report job_report(struct job *job)

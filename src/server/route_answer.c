@@ -19,7 +19,7 @@ static void on_done(void *user, int status, struct bytes *body)
 }
 
 /* Takes the request over. */
-static err_code begin_job(struct call *c, struct model *m, struct err *e)
+static err_code open_job(struct call *c, struct model *m, struct err *e)
 {
     const struct server_options *o = c->server->options;
     const struct job_setup setup = {.model = m,
@@ -34,22 +34,19 @@ static err_code begin_job(struct call *c, struct model *m, struct err *e)
                                     .user = c};
     struct job *job;
     TRY(job_open(&job, &setup, e));
-    server_log_notes(c->server, job_notes(job));
-    struct stream *stream = job_take_stream(job);
     atomic_store(&c->job, job);
     if (atomic_load(&c->left))
         job_cancel(job);
-    err_code code = job_submit(job, e);
-    if (!stream) /* the exchange may be gone, unless that failed */
-        return code;
-    if (code != ERR_OK) {
-        stream_leave(&stream);
-        return code;
-    }
-    c->x->reply.stream = stream;
-    c->x->reply.status = 200;
-    c->x->reply.type = c->protocol->content_type;
-    http_reply(c->x);
+    return ERR_OK;
+}
+
+static err_code submit(struct call *c, struct model *m, struct err *e)
+{
+    struct job *job = atomic_load(&c->job);
+    TRY(job_submit(job, e));
+    server_log_notes(c->server, job_notes(job));
+    if (job_is_streamed(job))
+        call_begin_stream(c);
     return ERR_OK;
 }
 
@@ -77,7 +74,10 @@ static err_code answer(struct call *c, struct err *e)
     TRY(call_read_request(c, e));
     TRY(take_share(c, &c->request, e));
     TRY(call_find_model(c, c->request.model, &m, e));
-    call_with_model(c, m, c->request.only_loads ? say_loaded : begin_job);
+    const bool only_loads = c->request.only_loads;
+    if (!only_loads)
+        TRY(open_job(c, m, e));
+    call_with_model(c, m, only_loads ? say_loaded : submit);
     return ERR_OK;
 }
 

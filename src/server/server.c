@@ -80,8 +80,8 @@ static void on_tick(void *user, struct http_exchange *x, int64_t now_ns)
 {
     struct call *c = x->app;
     struct job *job = c ? atomic_load(&c->job) : NULL;
-    if (job)
-        job_tick(job, now_ns);
+    if (job && job_tick(job, now_ns))
+        call_begin_stream(c);
     if (c && c->watch)
         expert_watch_tick(c->watch, now_ns, atomic_load(&c->server->ends));
 }
@@ -117,6 +117,7 @@ static void on_over(void *user, struct http_exchange *x, bool whole)
         atomic_store(&s->has_freed, true);
     expert_watch_close(&c->watch);
     quota_leave(&s->quota, &c->share);
+    atomic_store(&c->left, true); /* for who still waits for a model */
     call_release(c);
     x->app = NULL;
 }

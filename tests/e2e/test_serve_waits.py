@@ -19,6 +19,8 @@ TMP = tempfile.TemporaryDirectory()
 os.environ["XDG_CACHE_HOME"] = os.path.join(TMP.name, "cache")
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+PINGS = {CHAT: b": ping\n\n", COMPLETIONS: b": ping\n\n", "/v1/responses": b": ping\n\n",
+         "/v1/messages": b'event: ping\ndata: {"type":"ping"}\n\n', "/api/chat": b'"content":""', "/api/generate": b'"response":""'}
 
 
 class SlowServer(Server):
@@ -117,6 +119,64 @@ def said(path, text):
         return "".join(e["delta"] for e in found if e["type"] == "response.output_text.delta"), found[-1]["type"]
     choices = [e["choices"][0] for e in found]
     return "".join(c["delta"].get("content", "") if path == CHAT else c["text"] for c in choices), choices[-1]["finish_reason"]
+
+
+def error_of(path, text):
+    """The sentence of the error with which a stream ends."""
+    lines = text.decode().strip().splitlines()
+    last = json.loads(lines[-1] if path.startswith("/api/") else lines[-1][6:])
+    if path == "/v1/responses":
+        assert last["type"] == "response.failed" and b"event: response.created\n" in text, text
+        return last["response"]["error"]["message"]
+    if path == "/v1/messages":
+        assert last["type"] == "error" and lines[-2] == "event: error", text
+    return last["error"] if path.startswith("/api/") else last["error"]["message"]
+
+
+def test_streams_hear_pings_while_their_model_is_loaded_and_then_the_answer():
+    with SlowServer("--ctx", "100") as s:
+        clients = [Client(s, path, question(path)) for path in PINGS]
+        long = [Client(s, path, question(path, "Once upon a time. " * 100)) for path in PINGS]
+        whole = Client(s, CHAT, question(CHAT, stream=False))
+        leaver = Client(s, CHAT, question(CHAT))
+        leaver.wait(lambda: leaver.pieces)  # it has heard that all is well
+        leaver.leave()
+        s.n_waiting(2 * len(PINGS) + 1)
+        for c in clients:
+            c.wait(lambda c=c: c.text().count(PINGS[c.path]) == 2)
+            assert c.status == 200 and 4.5 < c.headers_s < 9, (c.path, c.headers_s)
+            times = [0, *(at for at, _ in c.pieces)]
+            assert max(b - a for a, b in zip(times, times[1:])) < 9, (c.path, times)
+        assert whole.status is None and s.state("a") == "loading"
+        s.load()
+        for c in clients:
+            assert said(c.path, c.whole()) == said(c.path, s.ask("POST", c.path, question(c.path))[2]), c.text()
+        assert said(CHAT, clients[0].text())[0] == json.loads(whole.whole())["choices"][0]["message"]["content"]
+        for c in long:  # what is known late is told where it can be
+            assert "prompt is too long" in error_of(c.path, c.whole()) and c.status == 200, c.text()
+        assert b"context_length_exceeded" in long[0].text()
+        s.n_waiting(0)
+        assert s.wait_for("the client left"), s.log
+
+
+def test_a_model_that_cannot_be_loaded_fails_soon_as_a_status_and_late_as_an_event():
+    with SlowServer() as s:
+        soon = [Client(s, path, question(path)) for path in PINGS]
+        s.n_waiting(len(soon))
+        s.load(template="{% broken")
+        for c in soon:
+            assert b"chat template" in c.whole() and c.status == 400, (c.path, c.status, c.text())
+        late = [Client(s, path, question(path)) for path in PINGS]
+        for c in late:
+            c.wait(lambda c=c: c.pieces)
+        s.load(template="{% broken")
+        for c in late:
+            assert "chat template" in error_of(c.path, c.whole()) and c.status == 200, (c.path, c.text())
+        again, too_long = Client(s, CHAT, question(CHAT)), Client(s, CHAT, question(CHAT, "Once. " * 100000))
+        s.n_waiting(2)
+        s.load()
+        assert again.whole() and again.status == 200
+        assert b"context_length_exceeded" in too_long.whole() and too_long.status == 400, too_long.text()[:2000]
 
 
 def test_who_waits_takes_nothing_from_others():

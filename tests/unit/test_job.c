@@ -352,12 +352,48 @@ static void what_does_not_fit_is_refused(void **state)
     struct err e = {0};
     struct job *job;
     model.facts.n_ctx = 2;
-    assert_int_equal(open_job(&job, "{" PROMPT "}", &heard, &e), ERR_LIMIT);
-    assert_null(job);
+    assert_int_equal(open_job(&job, "{" PROMPT "}", &heard, &e), ERR_OK);
+    assert_int_equal(job_submit(job, &e), ERR_LIMIT);
     assert_true(server_is_overflow(&e));
+    job_close(&job);
     model.facts.n_ctx = 100;
-    assert_int_equal(open_job(&job, "{\"prompt\": [1000000000]}", &heard, &e), ERR_USAGE);
-    assert_null(job);
+    assert_int_equal(open_job(&job, "{\"prompt\": [1000000000]}", &heard, &e), ERR_OK);
+    assert_int_equal(job_submit(job, &e), ERR_USAGE);
+    job_close(&job);
+    assert_int_equal(heard.n, 0);
+}
+
+/* As one that waits for its model. */
+static void a_stream_that_is_not_submitted_pings_and_tells_why_not(void **state)
+{
+    struct heard heard = {0};
+    struct err e = {0}, why = {0};
+    struct bytes text = {0};
+    struct job *job;
+    for (int is_left = 0; is_left < 2; is_left++) {
+        assert_int_equal(open_job(&job, "{" PROMPT ", \"stream\": true}", &heard, &e), ERR_OK);
+        assert_true(job_is_streamed(job));
+        struct stream *s = job_take_stream(job);
+        assert_false(job_tick(job, 0));
+        assert_true(job_tick(job, INT64_MAX));
+        assert_int_equal(read_all(s, &text), STREAM_SLEEPS);
+        has(&text, ": ping");
+        if (is_left)
+            job_cancel(job);
+        assert_int_equal(job_tick(job, INT64_MAX), !is_left);
+        err_set(&why, ERR_IO, "tiny.gguf: the disk is gone");
+        job_fail(job, &why);
+        job_fail(job, &why); /* is told once */
+        assert_int_equal(read_all(s, &text), is_left ? STREAM_BROKEN : STREAM_ENDED);
+        if (!is_left)
+            has(&text, "data: {\"error\":{\"message\":\"tiny.gguf: the disk is gone\"");
+        assert_false(job_tick(job, INT64_MAX));
+        assert_int_equal(texts.n, 0);
+        stream_leave(&s);
+        job_close(&job);
+    }
+    assert_int_equal(heard.n, 0);
+    bytes_close(&text);
 }
 
 /* ---- threads --------------------------------------------------------------------------------------------------- */
@@ -418,6 +454,7 @@ int main(void)
         cmocka_unit_test(who_leaves_ends_the_texts),
         cmocka_unit_test(a_client_that_waits_hears_that_all_is_well),
         cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(a_stream_that_is_not_submitted_pings_and_tells_why_not),
         cmocka_unit_test(threads_meet_well),
     };
     return cmocka_run_group_tests(tests, open_vocab, close_vocab);
