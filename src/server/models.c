@@ -646,13 +646,20 @@ err_code models_add_folder(struct models *all, const char *path, struct err *e)
     return code == ERR_OK && all->n == 0 ? err_set(e, ERR_USAGE, "%s: there is no GGUF file", path) : code;
 }
 
-void models_stop(struct models *all)
+void models_stop_loading(struct models *all)
 {
     struct err e = {0};
     err_set(&e, ERR_CANCELLED, "the server is ending");
     pthread_mutex_lock(&all->lock);
     all->stops = true;
     end_waits(all, NULL, &e);
+    pthread_mutex_unlock(&all->lock);
+}
+
+void models_stop(struct models *all)
+{
+    models_stop_loading(all);
+    pthread_mutex_lock(&all->lock);
     if (all->current && all->current->state == MODEL_READY)
         end_current(all);
     struct model *m = all->current;

@@ -167,7 +167,9 @@ void models_note_end(struct model *m);
 /* Unloads what nobody has used for long, and has what somebody waits for come nearer; to be called ten times a second.
  */
 void models_tick(struct models *all, int64_t now_ns);
-/* All texts end, and no model is there any more; who asks for one is told so. */
+/* Who waits, or asks for a model that is not there, is told that the server is ending. */
+void models_stop_loading(struct models *all);
+/* The same, and all texts end, and no model is there any more. */
 void models_stop(struct models *all);
 void models_close(struct models **all);
 

@@ -18,6 +18,7 @@ enum {
     N_WORKER = 16,
     BODIES_FACTOR = 4, /* all bodies together, in bodies of the greatest length */
     GRACE_S = 5,       /* for answers, when the server ends */
+    LOAD_GRACE_S = 2,  /* for a model that is being loaded then, for which nobody waits any more */
     POLL_NS = 100 * 1000 * 1000,
     TRIM_S = 2, /* between two times that free memory is given back to the system */
 };
@@ -298,20 +299,34 @@ static void *end_at_once(void *user)
     _exit(0);
 }
 
+static bool is_loading(struct server *s)
+{
+    return models_look(models_current(s->models)).state == MODEL_LOADING;
+}
+
+/* Whether something may go on for the rest of its time. */
+static bool is_waited_for(struct server *s, int64_t start_ns)
+{
+    const int64_t ns = clock_ns() - start_ns;
+    return (http_n_busy(s->http) && ns < (int64_t)GRACE_S * 1000000000) ||
+           (is_loading(s) && ns < (int64_t)LOAD_GRACE_S * 1000000000);
+}
+
 static void drain(struct server *s, sigset_t *signals)
 {
-    const int64_t until = clock_ns() + (int64_t)GRACE_S * 1000000000;
+    const int64_t start_ns = clock_ns();
     pthread_t impatient;
     atomic_store(&s->ends, true);
     http_stop_accepting(s->http);
+    models_stop_loading(s->models);
     if (http_n_busy(s->http))
         server_log(s, LOG_INFO, "ending: %zu requests may go on for %d s", http_n_busy(s->http), GRACE_S);
     if (pthread_create(&impatient, NULL, end_at_once, signals) == 0)
         pthread_detach(impatient);
-    while (http_n_busy(s->http) && clock_ns() < until) {
-        models_tick(s->models, clock_ns());
+    while (is_waited_for(s, start_ns))
         clock_sleep_ns(POLL_NS / 10);
-    }
+    if (is_loading(s)) /* which nothing can interrupt */
+        _exit(0);
 }
 
 err_code server_run(const struct server_options *options, struct err *e)

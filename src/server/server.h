@@ -59,8 +59,9 @@ struct server_options {
 };
 
 /* Serves until SIGINT or SIGTERM: then no connection is taken any more, answers have 5 s to end, and those that are
- * left are cancelled. A second signal ends the process at once. SIGHUP: the keys are read again. The first model is
- * loaded at the start, and a failure is the end; without `model` models are loaded when they are asked for. */
+ * left are cancelled; a load that goes on then ends the process. A second signal does so at once. SIGHUP: the keys are
+ * read again. The first model is loaded at the start, and a failure is the end; without `model` models are loaded when
+ * they are asked for. */
 MUST_USE err_code server_run(const struct server_options *options, struct err *e);
 
 #endif

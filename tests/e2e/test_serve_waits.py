@@ -6,6 +6,7 @@ A load takes as long as a test wants: the template is a FIFO, which each load re
 import http.client
 import json
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -227,6 +228,23 @@ def test_each_of_two_wanted_models_serves_all_who_wait_for_it():
         for c in waiting:
             assert c.whole() and c.status == 200, c.text()
         assert s.state(first) == "unloaded"
+
+
+def test_a_server_that_ends_tells_who_waits():
+    with SlowServer() as s:
+        streams = [Client(s, path, question(path)) for path in PINGS]
+        for c in streams:
+            c.wait(lambda c=c: c.pieces)
+        others = [Client(s, CHAT, question(CHAT)), Client(s, "/tokenize", {"model": "b", "content": "x"})]
+        s.n_waiting(len(PINGS) + 2)
+        start = time.monotonic()
+        s.process.send_signal(signal.SIGTERM)
+        for c in streams:
+            assert "the server is ending" in error_of(c.path, c.whole()), c.text()
+        for c in others:
+            assert b"the server is ending" in c.whole() and c.status == 503 and c.headers["Retry-After"], c.text()
+        assert time.monotonic() - start < 2, "who waited was told late"
+        s.process.wait(5 - (time.monotonic() - start))  # though the load can't be interrupted
 
 
 if __name__ == "__main__":
