@@ -309,7 +309,8 @@ static err_code take(struct vk *v, enum vk_memory_kind kind, size_t n, const cha
     return ERR_OK;
 }
 
-/* MOEBIUS_VULKAN_FILL=1: new memory holds NaNs, for tests. Software drivers give zeros, GPUs what was there before. */
+/* MOEBIUS_VULKAN_FILL=1: memory holds NaNs when it is taken and once it is given back, for tests. Software drivers give
+ * zeros, GPUs what was there before. */
 static void fill(const struct vk_piece *p)
 {
     const char *text = getenv("MOEBIUS_VULKAN_FILL");
@@ -348,6 +349,7 @@ void vk_piece_give(struct vk *v, struct vk_piece *p)
 {
     if (!p->block)
         return;
+    fill(p);
     pthread_mutex_lock(&v->memory_mutex);
     struct vk_piece_list *u = &p->block->used;
     size_t i = 0;
