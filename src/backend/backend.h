@@ -115,7 +115,7 @@ size_t backend_slot_pool_slot_bytes(struct backend *b, const struct slot_pool_de
 
 /* Opens a slot, whose contents are undefined until it is filled; false when the limit on memory (base/mem.h) forbids
  * it. Touching an open slot spares its first use the page faults; several threads may touch different slots. Closing a
- * slot gives its memory back. The caller keeps track of which are open. */
+ * slot gives its memory back once what was enqueued has run. The caller keeps track of which are open. */
 MUST_USE bool backend_slot_open(struct backend *b, struct slot_pool *slot_pool, int64_t slot);
 void backend_slot_touch(struct backend *b, struct slot_pool *slot_pool, int64_t slot);
 void backend_slot_close(struct backend *b, struct slot_pool *slot_pool, int64_t slot);
@@ -356,7 +356,8 @@ struct op {
 MUST_USE err_code op_check(struct backend *b, const struct op *op, struct err *e);
 
 /* Puts an operation in the queue; one that op_check refuses is a bug and ends the program. The structs behind `op` are
- * copied; buffers, weights and slot pools must live until the queue has passed them. */
+ * copied; buffers, weights and slot pools must live until the queue has passed them. If memory is
+ * reclaimed for the operation, that is done now, and not when a device runs it later. */
 void backend_enqueue(struct backend *b, const struct op *op);
 
 /* From now on fn (NULL: nothing) is called after each enqueued operation, so that the host can look after reads and

@@ -83,7 +83,7 @@ bool experts_is_fetching(const struct experts *x, int layer);
 
 /* Of such a layer the slot table, I32 [n_expert] in device memory, which stays true until experts_unpin: memory that is
  * reclaimed meanwhile comes from other layers. Of another layer NULL, and nothing is pinned. One layer at a time;
- * unpin it when the device has passed the operations that use the table. */
+ * unpin it when the operations that use the table have been enqueued. */
 const struct tensor *experts_pin(struct experts *x, int layer);
 void experts_unpin(struct experts *x, int layer);
 

@@ -20,11 +20,22 @@ enum vk_integers vk_integers_of(const struct vk *v, enum quant_type type, const 
     return one_by_one && fits ? VK_ROUNDS : VK_RUNS_IN_MEMORY;
 }
 
+static struct buffer *runs_of(struct vk *v, const struct vk_rows *rows)
+{
+    return vk_scratch(v, VK_SCRATCH_RUNS, (size_t)(rows->m * rows->k / RUN) * RUN_BYTES);
+}
+
+void vk_scratch_runs(struct vk *v, enum quant_type type, const struct vk_rows *rows, bool one_by_one)
+{
+    if (vk_integers_of(v, type, NULL, rows, one_by_one) == VK_RUNS_IN_MEMORY)
+        runs_of(v, rows);
+}
+
 const struct buffer *vk_round_rows(struct vk *v, enum quant_type type, const struct vk_rows *rows,
                                    const struct vk_access *from)
 {
     enum { GROUP = 64 };
-    struct buffer *runs = vk_scratch(v, VK_SCRATCH_RUNS, (size_t)(rows->m * rows->k / RUN) * RUN_BYTES);
+    struct buffer *runs = runs_of(v, rows);
     struct vk_touched x = {.access = {*from}, .n = 1};
     if (!runs)
         return NULL;

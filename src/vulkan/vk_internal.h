@@ -484,7 +484,8 @@ static inline struct vk *vk_of(struct backend *b)
     return (struct vk *)b;
 }
 
-/* NULL after an error, which is remembered. */
+/* Grows it for an operation that is being enqueued, and finds it when that is recorded. NULL after an error, which is
+ * remembered. */
 struct buffer *vk_scratch(struct vk *v, enum vk_scratch which, size_t n_bytes);
 
 void vk_enqueue(struct backend *b, const struct op *op);

@@ -66,13 +66,16 @@ struct vk_spread vk_spread(const struct vk *v, int64_t n)
     return (struct vk_spread){(uint32_t)y, vk_groups(n, y)};
 }
 
+/* What grows is waited for: whole pages grow seldom, and count as many bytes. */
 struct buffer *vk_scratch(struct vk *v, enum vk_scratch which, size_t n_bytes)
 {
     struct err e = {0};
     struct buffer **buf = &v->scratch[which];
     if (*buf && (*buf)->n_bytes >= n_bytes)
         return *buf;
+    assert(!v->is_flushing);
     backend_buffer_close(&v->base, buf);
+    n_bytes = (n_bytes + BUFFER_ALIGN - 1) / BUFFER_ALIGN * BUFFER_ALIGN;
     if (backend_buffer_create(&v->base, n_bytes, 1, MEM_SCRATCH, buf, &e) != ERR_OK && v->error.code == ERR_OK)
         v->error = e;
     return *buf;
@@ -97,7 +100,8 @@ static void flush_tables(struct vk *v, const struct op *ops, int n)
         flush_tables_of(v, &ops[i]);
 }
 
-/* Records what is pending until at most `keep` are left. What runs may wait for the queue, and so come back here. */
+/* Records what is pending until at most `keep` are left. What runs may wait for the queue, and so come back here. It
+ * takes no memory that has to be reclaimed. */
 static void run_pending(struct vk *v, int keep)
 {
     int first = 0;
@@ -121,12 +125,24 @@ void vk_flush(struct vk *v)
     run_pending(v, 0);
 }
 
-/* Operations wait until it is known what comes behind them: all that may go into one dispatch. */
+/* What takes an operation's work space. */
+static vk_op_fn *const scratch[OP_N_KIND] = {[OP_MATMUL] = vk_scratch_matmul,
+                                             [OP_ATTENTION] = vk_scratch_attention,
+                                             [OP_ROUTE] = vk_scratch_route,
+                                             [OP_EXPERTS] = vk_scratch_experts};
+
+/* Operations wait until it is known what comes behind them: all that may go into one dispatch. Their work space does
+ * not, as slots may be closed for it: those of an operation's own experts are pinned until it has been enqueued, and
+ * what waits is recorded before a slot is closed (vk_slot_close). */
 void vk_enqueue(struct backend *b, const struct op *op)
 {
     enum { MOST_TOGETHER = 8 };
     struct vk *v = vk_of(b);
     if (v->error.code != ERR_OK || (op->kind != OP_KV_STORE && tensor_n_elem(&op->out[0]) == 0))
+        return;
+    if (scratch[op->kind])
+        scratch[op->kind](v, op);
+    if (v->error.code != ERR_OK)
         return;
     v->counters.op[op->kind].n++;
     v->pending[v->n_pending++] = *op;

@@ -99,6 +99,8 @@ struct vk_rows {
 /* How a product with weights of a type is made. one_by_one: a workgroup has one row. */
 enum vk_integers vk_integers_of(const struct vk *v, enum quant_type type, const struct vk_norm *norm,
                                 const struct vk_rows *rows, bool one_by_one);
+/* Takes room for the rounded rows of such a product, if they are to be in memory. */
+void vk_scratch_runs(struct vk *v, enum quant_type type, const struct vk_rows *rows, bool one_by_one);
 /* Rounds rows, which are what `from` accesses, for weights of a type. Returns where they are; NULL after an error. */
 const struct buffer *vk_round_rows(struct vk *v, enum quant_type type, const struct vk_rows *rows,
                                    const struct vk_access *from);
@@ -146,6 +148,8 @@ bool vk_overlap(const struct tensor *a, const struct tensor *b);
 int vk_run_first(struct vk *v, struct op *ops, int n);
 
 typedef void vk_op_fn(struct vk *v, const struct op *op);
+/* Take all the work space that an operation may need when it is recorded (vk_scratch). */
+vk_op_fn vk_scratch_matmul, vk_scratch_attention, vk_scratch_route, vk_scratch_experts;
 vk_op_fn vk_op_embed, vk_op_heads, vk_op_rope_table, vk_op_conv, vk_op_delta, vk_op_act_mul, vk_op_add, vk_op_scale,
     vk_op_softcap, vk_op_slice, vk_op_scatter;
 

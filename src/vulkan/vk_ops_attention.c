@@ -129,12 +129,17 @@ static int32_t window_of(const struct op *op)
     return (int32_t)(op->attention.chunked ? -n : n);
 }
 
+static struct cut choose_cut(struct vk *v, const struct op *op)
+{
+    return are_tiled(v, op) ? cut_tiles(op) : cut_tokens(v, op);
+}
+
 /* Some of an operation's tokens. gate: absent, or what the result is multiplied by. */
 static void attend(struct vk *v, const struct op *op, const struct tensor *gate, enum act_fn act)
 {
     const struct tensor *k = &op->state[0].page, *value = &op->state[1].page;
     int64_t n_head = op->attention.n_head, m = op->in[0].ne[1];
-    const struct cut c = are_tiled(v, op) ? cut_tiles(op) : cut_tokens(v, op);
+    const struct cut c = choose_cut(v, op);
     if (c.is_split && (!c.blocks || !c.done))
         return;
     const struct {
@@ -181,18 +186,34 @@ static struct tensor list_part(struct tensor t, int64_t first, int64_t n)
     return t;
 }
 
-/* Many tokens of a long text would take a dispatch longer than drivers wait for one. */
+/* The operation for its tokens from t on, as many as a dispatch has: many tokens of a long text would take longer than
+ * drivers wait for one. */
+static struct op part_from(const struct vk *v, const struct op *op, int64_t t)
+{
+    int64_t left = op->in[0].ne[1] - t, most = v->limits.work / token_work(op) + 1, n = left < most ? left : most;
+    struct op part = *op;
+    part.in[0] = tensor_rows(op->in[0], t, n);
+    part.in[1] = list_part(op->in[1], t, n);
+    part.in[2] = list_part(op->in[2], t, n);
+    part.out[0] = tensor_rows(op->out[0], t, n);
+    return part;
+}
+
+void vk_scratch_attention(struct vk *v, const struct op *op)
+{
+    for (int64_t t = 0; t < op->in[0].ne[1];) {
+        const struct op part = part_from(v, op, t);
+        choose_cut(v, &part);
+        t += part.in[0].ne[1];
+    }
+}
+
 void vk_attention(struct vk *v, const struct op *op, const struct op *gate)
 {
     static const struct tensor none;
-    int64_t m = op->in[0].ne[1], most = v->limits.work / token_work(op) + 1;
-    for (int64_t t = 0; t < m; t += most) {
-        int64_t n = m - t < most ? m - t : most;
-        struct op part = *op;
-        part.in[0] = tensor_rows(op->in[0], t, n);
-        part.in[1] = list_part(op->in[1], t, n);
-        part.in[2] = list_part(op->in[2], t, n);
-        part.out[0] = tensor_rows(op->out[0], t, n);
+    for (int64_t t = 0, n; t < op->in[0].ne[1]; t += n) {
+        const struct op part = part_from(v, op, t);
+        n = part.in[0].ne[1];
         const struct tensor g = gate ? tensor_rows(gate->in[0], t, n) : none;
         attend(v, &part, &g, gate ? gate->act : ACT_SIGMOID);
     }

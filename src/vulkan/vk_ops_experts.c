@@ -16,6 +16,23 @@ static struct buffer *done_counters(struct vk *v, int64_t n)
     return vk_scratch(v, VK_SCRATCH_DONE, (size_t)n * sizeof(uint32_t));
 }
 
+static struct buffer *router_logits(struct vk *v, const struct op *op)
+{
+    return vk_scratch(v, VK_SCRATCH_LOGITS, (size_t)(op->in[0].ne[1] * op->weight[0]->n_row) * sizeof(float));
+}
+
+/* Workgroups have one row or more. */
+static struct buffer *router_done(struct vk *v, const struct op *op)
+{
+    return done_counters(v, op->in[0].ne[1]);
+}
+
+void vk_scratch_route(struct vk *v, const struct op *op)
+{
+    router_logits(v, op);
+    router_done(v, op);
+}
+
 void vk_route(struct vk *v, const struct op *op, const struct op *other)
 {
     static const struct tensor none;
@@ -27,8 +44,7 @@ void vk_route(struct vk *v, const struct op *op, const struct op *other)
     const struct vk_norm *norm = vk_norm_of(v, op);
     bool by_four = vk_by_four(norm ? vk_address(&norm->x) | vk_address(&norm->w) : vk_address(&op->in[0]), k);
     uint32_t tile = vk_choose_tile(m, by_four);
-    struct buffer *logits = vk_scratch(v, VK_SCRATCH_LOGITS, (size_t)(m * n) * sizeof(float));
-    struct buffer *done = done_counters(v, vk_groups(m, tile));
+    struct buffer *logits = router_logits(v, op), *done = router_done(v, op);
     struct vk_touched x = {0};
     if (!logits || !done)
         return;
@@ -82,6 +98,7 @@ struct experts {
     const struct op *op;
     struct buffer *hidden;  /* [n_ff] for each pair */
     struct buffer *sorted;  /* NULL: direct */
+    struct buffer *done;    /* of direct dispatch: a counter for each workgroup of a token's sum */
     int64_t n_pair, n_used; /* pairs of a token and an expert; experts of a token */
     uint32_t tile, n_tile;  /* pairs of a tile at most; tiles, or pairs, that there may be */
     bool is_tiled;          /* these are tiles in shared memory (shaders/tile.glsl) */
@@ -116,15 +133,24 @@ static bool round_input(const struct experts *x, enum quant_type type, const str
     return true;
 }
 
+/* What a step multiplies. */
+static struct vk_rows rows_of(const struct experts *x, bool is_down)
+{
+    const struct slot_pool_desc *d = &x->op->slot_pool->d;
+    return is_down ? (struct vk_rows){vk_buffer_address(x->hidden), d->n_ff, x->n_pair}
+                   : (struct vk_rows){vk_address(&x->op->in[0]), d->n_embd, x->op->in[0].ne[1]};
+}
+
 static void run_step(const struct experts *x, enum vk_expert_step step)
 {
     const struct op *op = x->op;
     const struct slot_pool *s = op->slot_pool;
     bool is_down = step == STEP_DOWN;
     int first = is_down ? EXPERT_DOWN : step == STEP_UP ? EXPERT_UP : EXPERT_GATE;
-    int64_t n_row = is_down ? s->d.n_embd : s->d.n_ff, k = is_down ? s->d.n_ff : s->d.n_embd;
+    const struct vk_rows rows = rows_of(x, is_down);
+    int64_t n_row = is_down ? s->d.n_embd : s->d.n_ff, k = rows.k;
     struct expert_push push = {
-        .x = is_down ? vk_buffer_address(x->hidden) : vk_address(&op->in[0]),
+        .x = rows.x,
         .ids = vk_address(&op->in[1]),
         .slots = vk_address(&op->in[2]),
         .addresses = vk_piece_address(&s->table->piece),
@@ -138,7 +164,6 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
         .n_used = is_down ? 1 : (uint32_t)x->n_used,
         .n_all = (uint32_t)x->n_pair};
     struct vk_touched t = touched(x, step);
-    const struct vk_rows rows = {push.x, k, is_down ? x->n_pair : op->in[0].ne[1]};
     enum quant_type type = s->d.type[first]->type;
     enum vk_integers integers = vk_integers_of(x->v, type, NULL, &rows, !x->sorted);
     bool by_four = vk_by_four(push.x, k);
@@ -169,14 +194,11 @@ static void run_down(const struct experts *x, const struct sum *sum)
     static const struct op none;
     const struct op *op = x->op, *combine = sum->combine ? sum->combine : &none, *add = sum->add ? sum->add : &none;
     const struct slot_pool *s = op->slot_pool;
-    int64_t n_row = s->d.n_embd, k = s->d.n_ff, n_group = vk_groups(n_row, ROWS);
+    const struct vk_rows rows = rows_of(x, true);
+    int64_t n_row = s->d.n_embd, k = rows.k, n_group = vk_groups(n_row, ROWS);
     const struct tensor *residual = sum->add ? vk_other_term(add, &combine->out[0]) : &none.in[0];
-    struct buffer *done = done_counters(x->v, x->n_pair / x->n_used * n_group);
     struct vk_touched t = touched(x, STEP_DOWN);
-    if (!done)
-        return;
-    uint64_t hidden = vk_buffer_address(x->hidden);
-    const struct vk_rows rows = {hidden, k, x->n_pair};
+    uint64_t hidden = rows.x;
     enum quant_type type = s->d.type[EXPERT_DOWN]->type;
     enum vk_integers integers = vk_integers_of(x->v, type, NULL, &rows, true);
     bool by_four = vk_by_four(hidden, k);
@@ -198,7 +220,7 @@ static void run_down(const struct experts *x, const struct sum *sum)
               vk_address(&combine->out[0]),
               vk_address(residual),
               vk_address(&add->out[0]),
-              vk_buffer_address(done),
+              vk_buffer_address(x->done),
               (uint32_t)s->image.off[EXPERT_DOWN],
               (uint32_t)k,
               (uint32_t)n_row,
@@ -208,7 +230,7 @@ static void run_down(const struct experts *x, const struct sum *sum)
     vk_reads(&t, residual);
     vk_writes(&t, &combine->out[0]);
     vk_writes(&t, &add->out[0]);
-    vk_whole(&t, done, true);
+    vk_whole(&t, x->done, true);
     vk_whole(&t, x->v->expert_counters, true);
     VK_RUN(x->v,
            VK_PROGRAM(down, VK_PRODUCT_GROUP, type, 1, integers == VK_ROUNDS ? vk_staged(k) : 0, by_four, integers),
@@ -251,8 +273,8 @@ static uint32_t choose_tile(const struct experts *x, int64_t room, bool by_four)
     return vk_choose_tile(room > 1 ? room : 1, by_four);
 }
 
-/* Makes room for sorted pairs and their tiles, of which each expert may have one that is not full. */
-static bool prepare_sort(struct experts *x)
+/* Sorted pairs and their tiles, of which each expert may have one that is not full. */
+static void prepare_sort(struct experts *x)
 {
     int64_t n_expert = x->op->in[2].ne[0], room = 2 * x->n_pair / n_expert;
     const struct slot_pool_desc *d = &x->op->slot_pool->d;
@@ -261,7 +283,6 @@ static bool prepare_sort(struct experts *x)
     x->tile = choose_tile(x, room, by_four);
     x->n_tile = (uint32_t)(x->n_pair / x->tile + (n_expert < x->n_pair ? n_expert : x->n_pair));
     x->sorted = vk_scratch(x->v, VK_SCRATCH_SORT, (size_t)(1 + x->n_pair + 3 * (int64_t)x->n_tile) * sizeof(uint32_t));
-    return x->sorted != NULL;
 }
 
 /* Sorted dispatch: COMBINE and ADD are one more, as a token's experts are in tiles with others'. */
@@ -276,17 +297,39 @@ static void finish(const struct experts *x, const struct sum *sum)
         vk_combine(x->v, sum->combine, sum->add);
 }
 
-void vk_experts(struct vk *v, const struct op *op, const struct op *combine, const struct op *add)
+/* Says how an operation is run, with its work space; false after an error. */
+static bool prepare(struct vk *v, const struct op *op, struct experts *x)
 {
     const struct slot_pool_desc *d = &op->slot_pool->d;
     int64_t m = op->in[0].ne[1], k = op->in[1].ne[0];
-    bool is_sorted = m > op->experts.sort_cutoff || m * k > v->limits.n_workgroup_y;
-    struct experts x = {.v = v, .op = op, .n_pair = m * k, .n_used = k, .tile = 1, .n_tile = (uint32_t)(m * k)};
-    x.hidden = vk_scratch(v, VK_SCRATCH_HIDDEN, (size_t)(x.n_pair * d->n_ff) * sizeof(float));
-    *(is_sorted ? &v->counters.n_sorted : &v->counters.n_direct) += 1;
-    if (!x.hidden || (is_sorted && !prepare_sort(&x)))
+    *x = (struct experts){.v = v, .op = op, .n_pair = m * k, .n_used = k, .tile = 1, .n_tile = (uint32_t)(m * k)};
+    x->hidden = vk_scratch(v, VK_SCRATCH_HIDDEN, (size_t)(x->n_pair * d->n_ff) * sizeof(float));
+    if (m > op->experts.sort_cutoff || m * k > v->limits.n_workgroup_y)
+        prepare_sort(x);
+    else
+        x->done = done_counters(v, m * vk_groups(d->n_embd, ROWS));
+    return x->hidden && (x->sorted || x->done);
+}
+
+void vk_scratch_experts(struct vk *v, const struct op *op)
+{
+    struct experts x;
+    if (!prepare(v, op, &x))
         return;
-    if (is_sorted)
+    for (int i = 0; i < EXPERT_N_MATRIX; i++) {
+        const struct vk_rows rows = rows_of(&x, i == EXPERT_DOWN);
+        vk_scratch_runs(v, op->slot_pool->d.type[i]->type, &rows, !x.sorted);
+    }
+}
+
+void vk_experts(struct vk *v, const struct op *op, const struct op *combine, const struct op *add)
+{
+    const struct slot_pool_desc *d = &op->slot_pool->d;
+    struct experts x;
+    if (!prepare(v, op, &x))
+        return;
+    *(x.sorted ? &v->counters.n_sorted : &v->counters.n_direct) += 1;
+    if (x.sorted)
         sort_pairs(&x);
     if (d->type[EXPERT_GATE] == d->type[EXPERT_UP]) {
         run_step(&x, STEP_GATE_UP);

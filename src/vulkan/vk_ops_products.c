@@ -259,6 +259,13 @@ void vk_matmul(struct vk *v, const struct op *op, const struct op *then)
     run_batch(v, &b, op);
 }
 
+void vk_scratch_matmul(struct vk *v, const struct op *op)
+{
+    const struct vk_rows rows = {vk_address(&op->in[0]), op->in[0].ne[0], op->in[0].ne[1]};
+    for (int i = 0; i < OP_MAX_OUT && op->weight[i]; i++)
+        vk_scratch_runs(v, op->weight[i]->type->type, &rows, rows.m == 1);
+}
+
 /* ---- HEADS ----------------------------------------------------------------------------------------------------- */
 
 static void copy_heads(struct vk *v, const struct op *op)

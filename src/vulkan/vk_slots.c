@@ -113,11 +113,14 @@ bool vk_slot_open(struct backend *b, struct slot_pool *s, int64_t slot)
     return true;
 }
 
-/* Whoever closes a slot may open and fill it again at once: what was enqueued has passed by then. */
+/* Whoever closes a slot may open and fill it again at once: what was enqueued has passed by then. No slot
+ * is closed while operations are being recorded, as those behind can't pass before that is over. */
 void vk_slot_close(struct backend *b, struct slot_pool *s, int64_t slot)
 {
-    vk_drain(vk_of(b));
-    close_slot(vk_of(b), s, slot);
+    struct vk *v = vk_of(b);
+    assert(!v->is_flushing);
+    vk_drain(v);
+    close_slot(v, s, slot);
 }
 
 /* Packs rows in GGUF's order, a few groups at a time. */

@@ -698,6 +698,33 @@ static void work_space_that_does_not_fit_is_refused(void **state)
     assert_int_equal(mem_total_bytes(), before);
 }
 
+static void reclaim(void *experts, size_t n_bytes)
+{
+    experts_reclaim(experts, n_bytes);
+}
+
+/* Without memory for the work space of the second layer. Nothing is waited for between the two: a device may run both
+ * when the results are read. */
+static void work_space_takes_no_slot_before_an_operation_has_used_it(void **state)
+{
+    enum { FEW = 13 };
+    struct moe_fixture *t = *state;
+    const struct moe_run how = {.sort_cutoff = FEW};
+    float first[FEW * N_EMBD], second[MOST_TOKENS * N_EMBD];
+    struct tensor x = tensor_rows(t->x, 0, FEW), out = tensor_f32(t->f, N_EMBD, FEW, 1, NULL);
+    size_t slots_bytes = experts_open_bytes(t->experts);
+    assert_int_equal(moe_forward(t->work, &t->layers[0], &x, &x, &out, &how, &t->e), ERR_OK);
+    assert_true(mem_set_limit(mem_total_bytes(), reclaim, t->experts));
+    err_code code = forward(t, 1, MOST_TOKENS, &how, second);
+    mem_lift_limit();
+    assert_int_equal(code, ERR_OK);
+    read_back(t->f, &out, first);
+    assert_true(experts_open_bytes(t->experts) < slots_bytes);
+    expect_formula(t, 0, FEW, first);
+    expect_formula(t, 1, MOST_TOKENS, second);
+    backend_buffer_close(t->f->device, &out.buffer);
+}
+
 #define TEST(name, open) cmocka_unit_test_setup_teardown(name, open, close_all)
 
 int main(void)
@@ -721,6 +748,7 @@ int main(void)
         TEST(nobody_stands_in_where_all_experts_are_resident, open_resident),
         TEST(work_space_has_no_more_than_the_layers_need, open_resident),
         TEST(work_space_that_does_not_fit_is_refused, open_resident),
+        TEST(work_space_takes_no_slot_before_an_operation_has_used_it, open_resident),
     };
     return cmocka_run_group_tests_name("moe", tests, NULL, NULL);
 }
