@@ -158,8 +158,8 @@ static err_code print_json(struct grammar_command *j, const char *failed, struct
     if (failed)
         ok &= json_object_set_new(report, "error", json_text(failed, strlen(failed))) == 0;
     if (j->n_mask) {
-        double mean = mean_us(j);
-        ok &= json_object_set_new(report, "mask_us", json_pack("{s:f, s:f}", "mean", mean, "p99", p99_us(j))) == 0;
+        json_t *mask = json_pack("{s:I, s:f, s:f}", "n", (json_int_t)j->n_mask, "mean", mean_us(j), "p99", p99_us(j));
+        ok &= json_object_set_new(report, "mask_us", mask) == 0;
     }
     char *text = ok ? json_write(report, JSON_INDENT(2) | JSON_REAL_PRECISION(6), NULL) : NULL;
     if (text)
