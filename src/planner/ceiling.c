@@ -247,14 +247,27 @@ static struct ceiling_time begin_pass(const struct ceiling_params *p, struct tok
     return t;
 }
 
+static double others_s(const struct ceiling_time *pass)
+{
+    double s = 0;
+    for (int i = 0; i < PART_N; i++)
+        s += i == PART_READS ? 0 : pass->part_s[i];
+    return s;
+}
+
+/* A prompt's next layer is read while the one before computes, so of both times the shorter one is hidden, but for what
+ * two layers take of it, as measured: the first one's reads, and computing that waits for a layer's last ones. */
+static void hide_reads(const struct ceiling_params *p, struct ceiling_time *pass)
+{
+    double *reads = &pass->part_s[PART_READS];
+    *reads -= least(*reads, others_s(pass)) * most(0, 1 - 2.0 / p->facts->n_moe);
+}
+
 static void add_pass(struct ceiling_time *t, const struct ceiling_time *pass)
 {
-    double others = 0;
-    for (int i = 0; i < PART_N; i++) {
+    for (int i = 0; i < PART_N; i++)
         t->part_s[i] += pass->part_s[i];
-        others += i == PART_READS ? 0 : pass->part_s[i];
-    }
-    t->least_s += most(others, pass->least_s);
+    t->least_s += most(others_s(pass), pass->least_s);
 }
 
 static struct ceiling_time step(const struct ceiling_params *p, int64_t n_texts, int64_t n_depth)
@@ -274,6 +287,7 @@ static struct ceiling_time prompt(const struct ceiling_params *p, int64_t from, 
         n = to - at < n_batch ? to - at : n_batch;
         pass = begin_pass(p, (struct tokens){(double)n, at + n < to ? 0 : 1, true});
         pass.part_s[PART_STATE] = state_s(p, 1, at, at + n);
+        hide_reads(p, &pass);
         add_pass(&t, &pass);
     }
     pass = (struct ceiling_time){.part_s[PART_PRODUCTS] = part_s(p, &p->facts->output, 1, 1, p->read_per_s)};

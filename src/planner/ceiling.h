@@ -59,7 +59,7 @@ enum ceiling_part {
     PART_PRODUCTS, /* with weights, by what runs the layers, and messages between machines */
     PART_STATE,    /* attention and recurrent state */
     PART_BESIDE,   /* experts that the processor computes beside a GPU */
-    PART_READS,    /* experts from drives, and through memory into their slots */
+    PART_READS, /* experts from drives, and through memory into their slots; of prompts what computing doesn't hide */
     PART_N
 };
 

@@ -1072,6 +1072,37 @@ static void the_last_layer_goes_on_with_one_token(void **state)
     assert_within(packed.least_s, t.least_s, 1e-9); /* beside computing, or not */
 }
 
+/* A layer's reads go on beside the one before; two layers' part of the shorter of both times is not hidden. */
+static void computing_hides_reads_of_prompts(void **state)
+{
+    enum { N_MOE = 8 };
+    struct plan_layer eight[N_MOE];
+    for (int i = 0; i < N_MOE; i++)
+        eight[i] = (struct plan_layer){
+            .n_expert = 8, .n_used = 2, .expert = {.n_bytes = 100, .products = {{QUANT_Q4_K, 1000}}, .n_product = 1}};
+    const struct plan_facts f = {.layers = eight, .n_moe = N_MOE};
+    const struct plan_kv kv = {0};
+    struct ceiling_params p = {.facts = &f,
+                               .kv = &kv,
+                               .read_per_s = 1e9,
+                               .int8_per_s = 1e6,
+                               .float_per_s = 1e6,
+                               .miss = 0.5,
+                               .missing_bytes = 1e9,
+                               .drive_per_s = 1000};
+    const double compute_s = 7 * 2.0 + 2e-3, reads_s = 7 * 0.4 + 0.1; /* the last layer's for one token */
+    const struct ceiling_time fast = ceiling_prompt(&p, 0, 1000, 1000);
+    assert_within(fast.part_s[PART_PRODUCTS], compute_s, 1e-9);
+    assert_within(fast.part_s[PART_READS], reads_s * 2 / N_MOE, 1e-6);
+    assert_within(fast.least_s, compute_s, 1e-9);
+    p.drive_per_s = 100;
+    const struct ceiling_time slow = ceiling_prompt(&p, 0, 1000, 1000);
+    assert_within(slow.part_s[PART_READS], 10 * reads_s - compute_s + compute_s * 2 / N_MOE, 1e-6);
+    assert_within(slow.least_s, 10 * reads_s, 1e-9);
+    const struct ceiling_time step = ceiling_step(&p, 1, 0); /* whose choice nobody knows before */
+    assert_within(step.part_s[PART_READS], N_MOE * 1.0, 1e-6);
+}
+
 /* All wait for the rank with most of the experts, and for the message. */
 static void ranks_wait_for_the_one_with_most(void **state)
 {
@@ -1263,6 +1294,7 @@ int main(void)
         cmocka_unit_test(misses_follow_counts_of_earlier_runs),
         cmocka_unit_test(products_are_as_fast_as_those_of_their_type),
         cmocka_unit_test(the_last_layer_goes_on_with_one_token),
+        cmocka_unit_test(computing_hides_reads_of_prompts),
         cmocka_unit_test(ranks_wait_for_the_one_with_most),
         cmocka_unit_test(caches_spare_memory),
         cmocka_unit_test(curves_are_read_off_between_points),
