@@ -9,10 +9,10 @@ run in a few ways, whose receipts are what forecasts rest on; those of --check r
 DIR keeps the probe, receipts, prepared stores and what was measured: what is there is not measured again, so that
 forecasts alone can be made anew. --slow DEVICE (MAJOR:MINOR of the models' drive) adds runs whose reads are throttled,
 as root, through version 1 of control groups. Prints a CSV, then a summary. Nothing else should run meanwhile; a run
-beside which the units were slower than the probe's by a tenth, as on a shared host, is made again, ten runs at most,
-and leaves no receipt. So is a run of --check beside which memory, or the drive, was faster or slower by a fifth than
-beside the runs of --learn, of which the forecast is; what never met the machine as it is forecast to be is left out,
-and counted. Needs Python's standard library only.
+beside which the units were slower than the probe's by a tenth, or memory changed by a fifth, as on a shared host, is made
+again, ten runs at most, and leaves no receipt. So is a run of --check beside which memory, or the drive, was faster or
+slower by a fifth than beside the runs of --learn, of which the forecast is; what never met the machine as it is forecast
+to be is left out, and counted. Needs Python's standard library only.
 """
 import argparse
 import json
@@ -24,6 +24,7 @@ import time
 
 SLOW_BYTES_PER_S = 400_000_000
 MOST_RUNS, PAUSE_S = 10, 10
+DEMO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "models", "llama-stories-moe-27m-Q8_0.gguf")
 SLOW_GROUP = "/sys/fs/cgroup/blkio/moebius_slow"
 
 # What calibration sees: threads, tokens in the context, texts, memory as a share of the model, prompt.
@@ -122,15 +123,21 @@ class Bench:
             receipts = [json.loads(line) for line in f]
         return statistics.median(r["drive"] for r in receipts if "drive" in r)
 
-    def is_usual(self, j, how, is_check):
-        """Whether the machine was as what is forecast takes it to be."""
-        if j["roof_least"]["int8_per_s"] <= 0.9 * self.units_per_s(how["threads"]):
+    def memory_now(self, threads):
+        """What so many threads read from memory in a second, as a run on the demo model finds."""
+        out = self.run("bench", "-m", DEMO, "-t", threads, "-p", 1, "-n", 1, "-r", 1, "--cold", "--no-receipt", "--json")
+        return json.loads(out)["roof_mean"]["read_bytes_per_s"]
+
+    def is_usual(self, j, around, how, is_check):
+        """Whether the machine was as what is forecast takes it to be; around: memory before and after the run."""
+        rates = [*around, *(j[f"roof_{of}"]["read_bytes_per_s"] for of in ("least", "mean"))]
+        if j["roof_least"]["int8_per_s"] <= 0.9 * self.units_per_s(how["threads"]) or min(rates) < 0.8 * max(rates):
             return False
         if not is_check:
             return True
         if j["drive_bytes_per_s"] and not how.get("slow") and abs(j["drive_bytes_per_s"] / self.drive_per_s() - 1) > 0.2:
             return False
-        return abs(j["roof_mean"]["read_bytes_per_s"] / self.memory_per_s(how["threads"]) - 1) <= 0.2
+        return all(abs(rate / self.memory_per_s(how["threads"]) - 1) <= 0.2 for rate in rates)
 
     def measure(self, model, how, is_check=False):
         """Decode and prefill in tokens a second, of all texts."""
@@ -146,11 +153,12 @@ class Bench:
         receipts = os.path.join(self.dir, "moebius/receipts.jsonl")
         for left in reversed(range(MOST_RUNS)):
             n_bytes = os.path.getsize(receipts) if os.path.exists(receipts) else 0
+            before = self.memory_now(how["threads"])
             out = self.run("bench", *self.flags(model, how), "--cold", "--tokens-from", self.used, "-p", how["prompt"], "-d", how.get("depth", 0),
                            "-n", how.get("decode", 48), "-r", rounds, "--json", *(["--no-receipt"] if is_check else []),
                            slow=how.get("slow", False))
             j = json.loads(out)
-            is_usual = self.is_usual(j, how, is_check)
+            is_usual = self.is_usual(j, (before, self.memory_now(how["threads"])), how, is_check)
             if is_usual or left == 0:
                 return dict({p: j[p]["tok_per_s"] for p in ("decode", "prefill") if j.get(p)}, is_usual=is_usual)
             self.n_disturbed += 1
