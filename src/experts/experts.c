@@ -229,6 +229,7 @@ void experts_fetch_end(struct experts *x)
 
 void experts_prefetch(struct experts *x, int layer, const int32_t *ids, int64_t n, bool is_likely)
 {
+    x->reads.is_single_token = n <= x->slots.layers[layer].d.n_used; /* the first one comes before any fetch */
     prefetch_predict(&x->prefetch, layer, ids, n, is_likely);
     fetch_feed(&x->fetch);
 }

@@ -368,6 +368,17 @@ static void work_until(struct fixture *f, uint64_t n_read)
     backend_buffer_close(f->device, &t.buffer);
 }
 
+static void a_guess_before_any_fetch_is_for_one_token(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t guess[2] = {2, 5};
+    experts_prefetch(f->experts, 0, guess, 2, false);
+    work_until(f, 1);
+    use(f, 0, 2, -1);
+    assert_int_equal(experts_counters(f->experts).n_prefetch_used, 1);
+    assert_int_equal(experts_counters(f->experts).n_many_bytes, 0);
+}
+
 static void guesses_are_read_one_by_one_and_kept(void **state)
 {
     struct fixture *f = *state;
@@ -1340,6 +1351,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_is_there_comes_before_what_is_read, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(held_experts_keep_their_slots, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(a_good_guess_saves_the_read, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(a_guess_before_any_fetch_is_for_one_token, open_eight, close_fixture),
         cmocka_unit_test_setup_teardown(guesses_are_read_one_by_one_and_kept, open_eight, close_fixture),
         cmocka_unit_test_setup_teardown(what_arrives_within_a_loop_is_taken_in, open_eight, close_fixture),
         cmocka_unit_test_setup_teardown(a_likely_guess_is_read_at_once, open_eight, close_fixture),
