@@ -588,7 +588,7 @@ static void predictions_get_better_while_reads_are_waited_for(void **state)
     float want[N_EMBD], got[N_EMBD];
     run(t, 0, 1, 1, want);
     experts_forget(t->experts);
-    store_fake_set_drive(t->store, (struct store_fake_drive){.bytes_per_s = 1000000}); /* 18 ms an expert */
+    store_fake_set_drive(t->store, (struct store_fake_drive){.bytes_per_s = 200000}); /* 90 ms an expert */
     const struct moe_next next = next_of(&n, t, 1, true);
     const struct moe_run how = {.sort_cutoff = 1, .next = &next};
     assert_int_equal(forward(t, 0, 1, &how, got), ERR_OK);
