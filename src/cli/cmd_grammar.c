@@ -49,6 +49,14 @@ static double p99_us(struct grammar_command *j)
     return j->mask_us[(j->n_mask - 1) * 99 / 100];
 }
 
+static size_t n_above_1ms(const struct grammar_command *j)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < j->n_mask; i++)
+        n += j->mask_us[i] > 1e3;
+    return n;
+}
+
 /* A mask at each token of an instance that is accepted, and the time that it took. */
 static err_code time_masks(struct grammar_command *j, const char *text, size_t n, struct err *e)
 {
@@ -158,7 +166,8 @@ static err_code print_json(struct grammar_command *j, const char *failed, struct
     if (failed)
         ok &= json_object_set_new(report, "error", json_text(failed, strlen(failed))) == 0;
     if (j->n_mask) {
-        json_t *mask = json_pack("{s:I, s:f, s:f}", "n", (json_int_t)j->n_mask, "mean", mean_us(j), "p99", p99_us(j));
+        json_t *mask = json_pack("{s:I, s:f, s:f, s:I}", "n", (json_int_t)j->n_mask, "mean", mean_us(j), "p99",
+                                 p99_us(j), "n_above_1ms", (json_int_t)n_above_1ms(j));
         ok &= json_object_set_new(report, "mask_us", mask) == 0;
     }
     char *text = ok ? json_write(report, JSON_INDENT(2) | JSON_REAL_PRECISION(6), NULL) : NULL;
