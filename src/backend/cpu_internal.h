@@ -133,7 +133,7 @@ static inline struct kernel_how cpu_how(const struct cpu *c, const struct quant_
     const struct cpu_tuning *t = &c->tuning;
     return (struct kernel_how){.prefetch = m == 1 ? t->one[type->type] : t->several,
                                .tiles_from = t->tiles_from[type->type],
-                               .panels = t->panels[type->type]};
+                               .panels_from = t->panels_from[type->type]};
 }
 
 /* Bytes of n_row rows of k weights as this device's kernels want them; n_row: a multiple of 16, or all of a matrix. */

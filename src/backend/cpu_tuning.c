@@ -13,7 +13,7 @@ struct cpu_tuning cpu_tuning_default(void)
     for (int i = 0; i < QUANT_MAX_ID; i++) {
         t.one[i] = (struct kernel_prefetch){1024, KERNEL_CACHE_L2};
         t.tiles_from[i] = 32;
-        t.panels[i] = true;
+        t.panels_from[i] = 1;
     }
     return t;
 }

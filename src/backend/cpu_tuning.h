@@ -19,14 +19,14 @@ enum {
     CPU_TUNING_MIN_TASK = 1 << 12,
     CPU_TUNING_MAX_TASK = 1 << 30,
     CPU_TUNING_MAX_SPIN = 1 << 20,
-    CPU_TUNING_MAX_TILES = 1 << 20,
+    CPU_TUNING_MAX_FROM = 1 << 20, /* tokens: of tiles_from, panels_from */
 };
 
 struct cpu_tuning {
     struct kernel_prefetch one[QUANT_MAX_ID]; /* of weights that meet one token, by type id */
     struct kernel_prefetch several;           /* of weights that meet more */
     int32_t tiles_from[QUANT_MAX_ID];         /* tokens from which weights go to a matrix unit; 0: never */
-    bool panels[QUANT_MAX_ID];                /* as in struct kernel_how */
+    int32_t panels_from[QUANT_MAX_ID];        /* as in struct kernel_how */
     int64_t task_weights;                     /* most weights of a task of one token's product */
     int32_t n_spin;                           /* rounds that a thread waits for another before it sleeps */
 };

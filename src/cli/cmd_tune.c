@@ -59,29 +59,27 @@ static void print_products(const struct tune_result *r)
     }
 }
 
-static void print_tiles(const struct tune_result *r)
+/* of: a type's number of tokens, or 0 */
+static void print_from(const struct tune_result *r, const char *what, int32_t (*of)(const struct tune_product *))
 {
     bool any = false;
     for (int i = 0; i < r->n_product; i++)
-        if (r->products[i].n_tok == 1 && r->products[i].tiles_from) {
-            printf("%s%s from %d", any ? ", " : "\nmatrix unit: ", r->products[i].type->name,
-                   (int)r->products[i].tiles_from);
+        if (r->products[i].n_tok == 1 && of(&r->products[i])) {
+            printf("%s%s from %d", any ? ", " : what, r->products[i].type->name, (int)of(&r->products[i]));
             any = true;
         }
     if (any)
         printf(" tokens on\n");
 }
 
-static void print_panels(const struct tune_result *r)
+static int32_t tiles_from(const struct tune_product *p)
 {
-    bool any = false;
-    for (int i = 0; i < r->n_product; i++)
-        if (r->products[i].n_tok == 1 && !r->products[i].panels) {
-            printf("%s%s", any ? ", " : "\nunpacked anew for each tile of tokens: ", r->products[i].type->name);
-            any = true;
-        }
-    if (any)
-        printf("\n");
+    return p->tiles_from;
+}
+
+static int32_t panels_from(const struct tune_product *p)
+{
+    return p->panels_from;
 }
 
 static void print_numbers(const struct tune_result *r)
@@ -128,8 +126,8 @@ static err_code tune(struct tune_command *c, struct err *e)
     TRY(measure(c, &r, e));
     printf("%s, %d MoE layers, %d threads\n\n", moebius_arch(g), moebius_n_moe_layer(g), moebius_n_threads(g));
     print_products(&r);
-    print_tiles(&r);
-    print_panels(&r);
+    print_from(&r, "\nmatrix unit: ", tiles_from);
+    print_from(&r, "\nunpacked once for all tokens: ", panels_from);
     print_numbers(&r);
     print_cutoff(&r, cutoff);
     TRY(engine_save_tuning(g, c->out, &path, e));

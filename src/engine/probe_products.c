@@ -40,7 +40,7 @@ static void fill(uint8_t *p, size_t n)
 static err_code measure_type(struct backend *device, const struct kernels *kernels, const struct quant_info *q,
                              struct machine_product *p, struct err *e)
 {
-    static const struct kernel_how ways[] = {{.panels = true}, {.panels = false}, {.tiles_from = 1}};
+    static const struct kernel_how ways[] = {{.panels_from = 1}, {.panels_from = 0}, {.tiles_from = 1}};
     const struct layout_matrix matrix = {kernels->layout[q->type], q, ROWS, K};
     size_t row_bytes = 0, n_bytes = 0;
     uint8_t *file = NULL, *packed = NULL;

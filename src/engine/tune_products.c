@@ -165,7 +165,8 @@ static int fill_choices(struct kernel_how choices[RACE_MAX_CHOICE], struct kerne
 static bool race_products(struct product_race *r, enum tune_effort effort, int64_t budget_ns, struct tune_product *out)
 {
     struct race race = {.budget_ns = budget_ns, .time_ns = time_choice, .user = r};
-    const struct kernel_how now = {.prefetch = out->before, .panels = engine_tuning(r->g)->cpu.panels[out->type->type]};
+    const struct kernel_how now = {.prefetch = out->before,
+                                   .panels_from = engine_tuning(r->g)->cpu.panels_from[out->type->type]};
     race.n_choice = fill_choices(r->choices, now, effort);
     int best = race_run(&race);
     if (best < 0)
@@ -203,42 +204,47 @@ static int race_two(struct product_race *r, int64_t n_tok, int64_t budget_ns)
     return race_run(&race);
 }
 
+/* The least of n_tok, which fall, with which the second choice is faster, as it is with those before it; 0: with none.
+ * False when memory is short. */
+static bool race_down(struct product_race *r, const int32_t *n_tok, int n, int64_t budget_ns, int32_t *from)
+{
+    int best = 1;
+    *from = 0;
+    for (int i = 0; i < n && best == 1; i++) {
+        best = race_two(r, n_tok[i], budget_ns / n);
+        *from = best == 1 ? n_tok[i] : *from;
+    }
+    return best >= 0;
+}
+
 bool tune_tiles(moebius_engine *g, const struct tune_type *t, int64_t budget_ns, int32_t *from)
 {
     static const int32_t n_tok[] = {64, 32, 16, 8};
-    enum { N_SIZE = sizeof n_tok / sizeof *n_tok };
     struct product_race r;
-    int best = 1;
     *from = 0;
     if (!g->kernels->peak_tiles)
         return true;
     if (!race_open(&r, g, t, 0))
-        best = -1;
-    r.choices[0].panels = engine_tuning(g)->cpu.panels[t->type->type];
+        return false;
+    r.choices[0].panels_from = engine_tuning(g)->cpu.panels_from[t->type->type];
     r.choices[1].tiles_from = 1;
-    for (int i = 0; i < N_SIZE && best == 1; i++) {
-        best = race_two(&r, n_tok[i], budget_ns / N_SIZE);
-        *from = best == 1 ? n_tok[i] : *from;
-    }
+    bool ok = race_down(&r, n_tok, sizeof n_tok / sizeof *n_tok, budget_ns, from);
     mem_free(r.pieces.rows);
-    return best >= 0;
+    return ok;
 }
 
-bool tune_panels(moebius_engine *g, const struct tune_type *t, int64_t budget_ns, bool *panels)
+/* The last two are the fewest that are more than a tile, of eight and of four. */
+bool tune_panels(moebius_engine *g, const struct tune_type *t, int64_t budget_ns, int32_t *from)
 {
-    enum { MANY = 32 };
+    static const int32_t n_tok[] = {32, 16, 9, 5};
     struct product_race r;
-    bool now = engine_tuning(g)->cpu.panels[t->type->type];
-    int best = -1;
-    if (race_open(&r, g, t, 0)) {
-        r.choices[0].panels = now;
-        r.choices[1].panels = !now;
-        best = race_two(&r, MANY, budget_ns);
-    }
-    if (best >= 0)
-        *panels = best == 1 ? !now : now;
+    *from = 0;
+    if (!race_open(&r, g, t, 0))
+        return false;
+    r.choices[1].panels_from = 1;
+    bool ok = race_down(&r, n_tok, sizeof n_tok / sizeof *n_tok, budget_ns, from);
     mem_free(r.pieces.rows);
-    return best >= 0;
+    return ok;
 }
 
 bool tune_product(moebius_engine *g, const struct tune_type *t, int64_t n_tok, enum tune_effort effort,

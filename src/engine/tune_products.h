@@ -25,7 +25,7 @@ struct tune_product {
     double gain;                           /* time before over time now; 1 where nothing changed */
     double bytes_per_s;                    /* of weights, now */
     int32_t tiles_from;                    /* with one token: as in struct cpu_tuning */
-    bool panels;                           /* with one token: as in struct kernel_how */
+    int32_t panels_from;                   /* the same */
 };
 
 /* The choices: a dozen for a measurement of some milliseconds, or all that `moebius tune` tries. */
@@ -39,8 +39,8 @@ bool tune_product(moebius_engine *g, const struct tune_type *t, int64_t n_tok, e
  * none. False when memory is short. */
 bool tune_tiles(moebius_engine *g, const struct tune_type *t, int64_t budget_ns, int32_t *from);
 
-/* Whether many tokens are faster with a type's weights when these are unpacked once for all of them, timed for
- * budget_ns. False when memory is short: *panels is left alone. */
-bool tune_panels(moebius_engine *g, const struct tune_type *t, int64_t budget_ns, bool *panels);
+/* From how many tokens on a type's weights are better unpacked once for all of them, timed for budget_ns; 0: never.
+ * False when memory is short. */
+bool tune_panels(moebius_engine *g, const struct tune_type *t, int64_t budget_ns, int32_t *from);
 
 #endif

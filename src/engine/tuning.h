@@ -1,15 +1,15 @@
 /* What was measured of a machine, once, for the runs that follow: a text file in the cache directory, for each
  * processor, build and number of threads one.
  *
- *   moebius tuning 5
+ *   moebius tuning 6
  *   machine AMD EPYC, avx512vnni, 2 threads of 2
  *   build 0.1.0, 12.2.0
  *   task_weights 524288                struct cpu_tuning's
  *   spins 2000
  *   prefetch_several 6144 L1           bytes ahead, and the cache: L1, L2, NTA or L2+L1
  *   products 2                         so many types were measured: prefetch for one token, the number of tokens
- *   Q4_K 2048 L1 16 1                  from which they go to the matrix unit (0: never), whether they are unpacked
- *   Q6_K 4096 L2 32 1                  once for many tokens (1) or for each tile of them (0)
+ *   Q4_K 2048 L1 16 0                  from which they go to the matrix unit (0: never), and that from which they are
+ *   Q6_K 4096 L2 32 16                 unpacked once for all tokens, not for each tile of them (0: never)
  *   sort_cutoff 1                      and for so many models, by fingerprint, the cutoff was
  *   0123456789abcdef 4
  *
@@ -34,7 +34,7 @@ enum {
 struct tuning {
     char machine[TUNING_MACHINE_BYTES], build[TUNING_BUILD_BYTES];
     struct cpu_tuning cpu;
-    bool is_measured[QUANT_MAX_ID]; /* of cpu.one, cpu.tiles_from and cpu.panels */
+    bool is_measured[QUANT_MAX_ID]; /* of cpu.one, cpu.tiles_from and cpu.panels_from */
     struct {
         uint64_t model;          /* fingerprint of the GGUF */
         int64_t n_tok;           /* as in OP_EXPERTS */

@@ -38,9 +38,9 @@ static err_code tune_type(moebius_engine *g, const struct tune_params *p, const 
     t.is_measured[type->type->type] = true;
     *(n_tok == 1 ? &t.cpu.one[type->type->type] : &t.cpu.several) = to->chosen;
     if (n_tok == 1) {
-        if (!tune_panels(g, type, product_ns, &to->panels) || !tune_tiles(g, type, product_ns, &to->tiles_from))
+        if (!tune_panels(g, type, product_ns, &to->panels_from) || !tune_tiles(g, type, product_ns, &to->tiles_from))
             return err_set(e, ERR_NOMEM, "no memory to measure products with");
-        t.cpu.panels[type->type->type] = to->panels;
+        t.cpu.panels_from[type->type->type] = to->panels_from;
         t.cpu.tiles_from[type->type->type] = to->tiles_from;
     }
     engine_use_tuning(g, &t);

@@ -54,7 +54,8 @@ struct kernel_prefetch {
 struct kernel_how {
     struct kernel_prefetch prefetch; /* of the weights; kernels may leave it unused */
     int32_t tiles_from; /* so many tokens and more go to the matrix unit, where there is one (peak_tiles); 0: none do */
-    bool panels; /* more tokens than a tile meet weights that are unpacked once for all, where kernels can do that */
+    int32_t panels_from; /* so many tokens and more meet weights that are unpacked once for all, where kernels can do
+                            that and they are more than a tile; 0: none do */
 };
 
 /* y[t * ldy + row] = W[row] . x[t] for row in [row0, row1) and t in [0, m); overwrites.

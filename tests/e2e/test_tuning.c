@@ -76,7 +76,7 @@ static struct temp_path write_text(const char *name, const char *text)
     return p;
 }
 
-#define HEAD                     "moebius tuning 5\nmachine nowhere\nbuild never\n"
+#define HEAD                     "moebius tuning 6\nmachine nowhere\nbuild never\n"
 #define TYPE(name, ahead, tiles) name " " ahead " " tiles "\n" /* tiles and panels */
 #define ALL(ahead, tiles)                                                                                              \
     "prefetch_several " ahead "\nproducts 7\n" TYPE("Q4_K", ahead, tiles) TYPE("Q6_K", ahead, tiles)                   \

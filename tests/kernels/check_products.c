@@ -280,7 +280,7 @@ static void check_call(struct check *c, const struct kernels *table, const struc
         .ldy = ldy,
         .how = {.prefetch = {ahead_bytes[(m + p->kind) % 4], (enum kernel_cache)((m + n_row) % 4)},
                 .tiles_from = 1,
-                .panels = panels}};
+                .panels_from = panels}};
     memset(&untouched, 0x77, sizeof untouched);
     table->matmul[p->q->type](&mm);
     bool ok = guard_intact(&y);

@@ -60,7 +60,7 @@ static void each_model_has_its_cutoff_until_others_crowd_it_out(void **state)
 
 /* ---- the file -------------------------------------------------------------------------------------------------- */
 
-#define HEAD    "moebius tuning 5\nmachine Some CPU @ 3 GHz, avx2\nbuild 1.2, 3\n"
+#define HEAD    "moebius tuning 6\nmachine Some CPU @ 3 GHz, avx2\nbuild 1.2, 3\n"
 #define NUMBERS "task_weights 4096 spins 0 prefetch_several 0 L1 "
 
 static err_code parse(struct tuning *t, const char *text, struct err *e)
@@ -74,7 +74,7 @@ static void a_tuning_comes_back_from_its_file(void **state)
     struct tuning t, back;
     char text[4096], again[4096];
     const char *whole = HEAD "task_weights 65536\nspins 77\nprefetch_several 512 NTA\nproducts 3\nQ8_0 8192 L2+L1 0 0\n"
-                             "Q4_K 4096 L2 16 1\nQ6_K 0 L1 32 1\nsort_cutoff 1\n000000000000feed 12\n";
+                             "Q4_K 4096 L2 16 24\nQ6_K 0 L1 32 1\nsort_cutoff 1\n000000000000feed 12\n";
     assert_int_equal(parse(&t, whole, &e), ERR_OK);
     FILE *f = fmemopen(text, sizeof text, "w");
     tuning_print(&t, f);
@@ -89,8 +89,8 @@ static void a_tuning_comes_back_from_its_file(void **state)
     assert_int_equal(t.cpu.one[QUANT_Q4_K].ahead_bytes, 4096);
     assert_int_equal(t.cpu.one[QUANT_Q4_K].to, KERNEL_CACHE_L2);
     assert_int_equal(t.cpu.tiles_from[QUANT_Q4_K], 16);
-    assert_true(t.cpu.panels[QUANT_Q4_K]);
-    assert_false(t.cpu.panels[QUANT_Q8_0]);
+    assert_int_equal(t.cpu.panels_from[QUANT_Q4_K], 24);
+    assert_int_equal(t.cpu.panels_from[QUANT_Q8_0], 0);
     assert_int_equal(t.cpu.n_spin, 77);
     assert_int_equal(tuning_cutoff(&t, 0xfeed), 12);
     assert_false(t.is_measured[QUANT_Q5_K]);
@@ -103,8 +103,8 @@ static void other_tunings_are_refused(void **state)
     static const char *const bad[] = {
         "",
         "moebius tuning 1",
-        "moebius tuning 5 machine",
-        "moebius tuning 5 machine a\nbuild",
+        "moebius tuning 6 machine",
+        "moebius tuning 6 machine a\nbuild",
         HEAD,
         HEAD "task_weights 4095 spins 0 prefetch_several 0 L1 products 0 sort_cutoff 0",
         HEAD "task_weights 1073741825 spins 0 prefetch_several 0 L1 products 0 sort_cutoff 0",
@@ -119,7 +119,7 @@ static void other_tunings_are_refused(void **state)
         HEAD TYPES "1 A_TYPE_WITH_SO_LONG_A_NAME 64 L1 0 1 sort_cutoff 0",
         HEAD TYPES "1 Q4_K 64 L1 0 1",
         HEAD TYPES "1 Q4_K 64 L1 0 sort_cutoff 0",
-        HEAD TYPES "1 Q4_K 64 L1 0 2 sort_cutoff 0",
+        HEAD TYPES "1 Q4_K 64 L1 0 1048577 sort_cutoff 0",
         HEAD TYPES "1 Q4_K 64 L1 sort_cutoff 0",
         HEAD TYPES "1 Q4_K 64 L1 1048577 1 sort_cutoff 0",
         HEAD TYPES "0 sort_cutoff 65",

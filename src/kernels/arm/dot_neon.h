@@ -8,7 +8,7 @@
 #include "kernels/kernels_internal.h"
 
 enum { DOT_Q6K_UNPACK_FROM = TILE + 1 }; /* fewest tokens for which Q6_K is unpacked once */
-enum { DOT_KINDS_TOKENS = 1 };           /* most that dot_kinds takes */
+enum { DOT_PAIRS_TOKENS = 0 };           /* most for which dot_kinds takes two sub-blocks */
 
 static inline vi peak_dot(vi acc, vi w, const int8_t *q)
 {
@@ -98,18 +98,18 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const v
 }
 
 /* The same for one token and the four sub-blocks from src's on, one after the other because there are no registers for
- * more: vectors [first, first + 4) of each, activations 32 and starts 2 apart. */
-KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int first, const vi scale[4], int bits,
+ * more: activations are 32 and starts 2 apart. */
+KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r16_kinds k, const vi scale[4], int bits,
                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
 {
     (void)bits, (void)n_tok;
     KERNELS_UNROLL
     for (int kind = 0; kind < 4; kind++) {
         vi part = dot_offset(src->type) ? vi_bcast(start[0] + 2 * kind) : vi_set1(0);
-        int8x16_t x = vld1q_s8(q[0] + 32 * kind + 4 * first);
+        int8x16_t x = vld1q_s8(q[0] + 32 * kind + 4 * k.vec);
         KERNELS_UNROLL
         for (int lane = 0; lane < 4; lane++)
-            part = neon_dot_lane(part, r16_vec_kind(src, kind, first + lane), x, lane);
+            part = neon_dot_lane(part, r16_vec_kind(src, kind, k.vec + lane), x, lane);
         s[0] = vi_add(s[0], vi_mul(part, scale[kind]));
     }
 }

@@ -175,41 +175,76 @@ KERNELS_ALWAYS_INLINE void r16_dot_sub(const struct r16_src *src, const struct r
     }
 }
 
-/* How many sub-blocks have their weights in the same bytes. They are walked together, or the block would be read
- * several times. */
+/* How many sub-blocks have their weights in the same bytes. */
 KERNELS_ALWAYS_INLINE int r16_n_kind(enum quant_type type)
 {
-    return type == QUANT_Q2_K || type == QUANT_Q3_K || type == QUANT_Q6_K ? 4 : 1;
+    return type == QUANT_Q2_K || type == QUANT_Q3_K || type == QUANT_Q6_K ? 4
+           : type == QUANT_Q4_K || type == QUANT_Q5_K                     ? 2
+                                                                          : 1;
 }
 
-/* r16_dot_sub of all sub-blocks for up to DOT_KINDS_TOKENS: four at a time, so that the block is read once and in
- * order.
- */
-KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_scales *sc, const struct r16_acts *x,
-                                          const struct r16_sums *sums, struct r16_prefetch *prefetch, vi s[], int n_tok)
+/* How many of these meet n_tok tokens side by side, so that bytes are read less often. */
+KERNELS_ALWAYS_INLINE int r16_n_together(enum quant_type type, int n_tok)
+{
+    if (r16_n_kind(type) == 4 && n_tok == 1)
+        return 4;
+    return r16_n_kind(type) > 1 && n_tok <= (int)DOT_PAIRS_TOKENS ? 2 : 1;
+}
+
+/* r16_dot_sub of all sub-blocks of a format of two kinds, two at a time. */
+KERNELS_ALWAYS_INLINE void r16_dot_pairs(struct r16_src *src, const struct r16_scales *sc, const struct r16_acts *x,
+                                         const struct r16_sums *sums, struct r16_prefetch *prefetch, vi s[], int n_tok)
 {
     int bits = r16_n_bit(src->type);
+    for (src->j = 0; src->j < 8; src->j += 2) {
+        const int8_t *q[TILE];
+        const int32_t *start[TILE];
+        vi scale[4];
+        KERNELS_UNROLL
+        for (int t = 0; t < n_tok; t++) {
+            q[t] = x->q[t] + 32 * src->j;
+            start[t] = sums->start[t];
+        }
+        KERNELS_UNROLL
+        for (int kind = 0; kind < 2; kind++)
+            scale[kind] = dot_scale(sc->scale[src->j / 4], src->j % 4 + kind, bits);
+        r16_prefetch_lines(prefetch);
+        r16_prefetch_lines(prefetch);
+        dot_kinds(s, src, (struct r16_kinds){2, 0, 1, 0, 8}, scale, bits, q, start, n_tok);
+    }
+}
+
+/* The same of a format of four kinds, `together` at a time: four are read once and in order. */
+KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_scales *sc, const struct r16_acts *x,
+                                          const struct r16_sums *sums, struct r16_prefetch *prefetch, vi s[],
+                                          int together, int n_tok)
+{
+    int bits = r16_n_bit(src->type), step = 4 / together;
     KERNELS_UNROLL
     for (int half = 0; half < 2; half++) {
         KERNELS_UNROLL
         for (int first = 0; first < 8; first += 4) {
             const int8_t *q[TILE];
             const int32_t *start[TILE];
-            vi scale[4];
             KERNELS_UNROLL
             for (int t = 0; t < n_tok; t++) {
                 q[t] = x->q[t] + 128 * half;
                 start[t] = sums->start[t] + 8 * half + first / 4;
             }
-            KERNELS_UNROLL
-            for (int kind = 0; kind < 4; kind++) {
-                vi scales = half ? sc->scale[2 + kind / 2] : sc->scale[kind / 2];
-                scale[kind] = dot_scale(scales, kind % 2 * 2 + first / 4, bits);
-            }
             r16_prefetch_lines(prefetch);
             r16_prefetch_lines(prefetch);
             src->j = 4 * half;
-            dot_kinds(s, src, first, scale, bits, q, start, n_tok);
+            KERNELS_UNROLL
+            for (int from = 0; from < step; from++) {
+                vi scale[4];
+                KERNELS_UNROLL
+                for (int c = 0; c < together; c++) {
+                    int kind = from + c * step;
+                    vi scales = half ? sc->scale[2 + kind / 2] : sc->scale[kind / 2];
+                    scale[c] = dot_scale(scales, kind % 2 * 2 + first / 4, bits);
+                }
+                dot_kinds(s, src, (struct r16_kinds){together, from, step, first, 4}, scale, bits, q, start, n_tok);
+            }
         }
     }
 }
@@ -242,8 +277,11 @@ KERNELS_ALWAYS_INLINE void r16_dot_block(struct r16_sums256 *out, struct r16_src
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         out->s[t] = vi_set1(0);
-    if (!src.unpacked && n_tok <= (int)DOT_KINDS_TOKENS && r16_n_kind(type) == 4) {
-        r16_dot_halves(&src, sc, x, &sums, prefetch, out->s, n_tok);
+    int together = src.unpacked ? 1 : r16_n_together(type, n_tok);
+    if (together > 1 && r16_n_kind(type) == 4) {
+        r16_dot_halves(&src, sc, x, &sums, prefetch, out->s, together, n_tok);
+    } else if (together > 1) {
+        r16_dot_pairs(&src, sc, x, &sums, prefetch, out->s, n_tok);
     } else {
         for (src.j = 0; src.j < 8; src.j++) {
             r16_prefetch_lines(prefetch);
@@ -437,8 +475,8 @@ KERNELS_ALWAYS_INLINE void r16_many(const struct kernel_matmul *a, enum quant_ty
 
 /* ---- the loops over rows and tokens -------------------------------------------------------------------------- */
 
-/* Whether weights that many tokens meet can be unpacked once for all of them (kernel_how.panels): where unpacking may
- * cost more than storing and loading. Tiles of few tokens would unpack more often. */
+/* Whether weights that many tokens meet can be unpacked once for all of them (kernel_how.panels_from): where unpacking
+ * may cost more than storing and loading. Tiles of few tokens would unpack more often. */
 KERNELS_ALWAYS_INLINE bool r16_has_panels(enum quant_type type)
 {
     switch ((enum r16_panels)DOT_PANELS) {
@@ -473,7 +511,8 @@ KERNELS_ALWAYS_INLINE void r16_walk(const struct kernel_matmul *a, enum quant_ty
 KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_type type, int len)
 {
     int64_t t = 0;
-    for (int n; a->how.panels && r16_has_panels(type) && a->m - t >= r16_unpack_from(type); t += n) {
+    bool panels = r16_has_panels(type) && a->how.panels_from && a->m >= a->how.panels_from;
+    for (int n; panels && a->m - t >= r16_unpack_from(type); t += n) {
         n = a->m - t < MANY ? (int)(a->m - t) : MANY;
         for (int64_t row = a->row0; row < a->row1; row += LANES)
             r16_many(a, type, len, row, t, n);

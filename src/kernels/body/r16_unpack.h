@@ -25,6 +25,12 @@ struct r16_src {
     const vi *scales;   /* beside unpacked, in formats of 256: sub-blocks' scales in order, as dot_scale makes them */
 };
 
+/* Sub-blocks that share bytes: kinds first, first + step, ... of them, and of each vectors [vec, vec + n_vec). */
+struct r16_kinds {
+    int n, first, step;
+    int vec, n_vec;
+};
+
 /* Whether a scale of a block of 256 is of 32 weights; else it is of 16. */
 KERNELS_ALWAYS_INLINE bool r16_subs_of_32(enum quant_type type)
 {
@@ -137,9 +143,15 @@ KERNELS_ALWAYS_INLINE vi r16_vec_plus(const struct r16_src *src, int i, int plus
     return vi_shuffle8(vi_sub8(vi_mask16((const uint8_t *)values), minus), r16_bits(codes, i / 4 * 4, 15));
 }
 
-/* The same of the sub-block `kind` places behind src's (which is 0 or 4). */
+/* The same of the sub-block `kind` places behind src's, which is the first that shares these bytes. */
 KERNELS_ALWAYS_INLINE vi r16_vec_kind(const struct r16_src *src, int kind, int i)
 {
+    if (src->type == QUANT_Q4_K)
+        return r16_vec256(src->type, src->p + src->j / 2 * 8 * 64, 0, kind, i);
+    if (src->type == QUANT_Q5_K) {
+        vi low = r16_bits(src->p + (12 + src->j / 2 * 8 + i) * 64, kind * 4, 15);
+        return vi_or(low, r16_bit(src->p + (4 + i) * 64, src->j + kind, 4));
+    }
     return r16_vec256(src->type, src->p, src->j / 4, kind, i);
 }
 

@@ -28,7 +28,7 @@ static inline vi dot_words_at(vi acc, vi a, const int16_t *x)
 
 enum { DOT_PANELS = R16_PANELS_MOST };
 enum { DOT_Q6K_UNPACK_FROM = TILE / 2 }; /* fewest tokens for which Q6_K is unpacked once */
-enum { DOT_KINDS_TOKENS = 1 };           /* most that dot_kinds takes */
+enum { DOT_PAIRS_TOKENS = 0 };           /* most for which dot_kinds takes two sub-blocks */
 
 /* Byte i of each lane as the scale of dot_scaled: sign-extended, in both words. bits: of the weights it
  * scales. */
@@ -135,9 +135,8 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const v
     }
 }
 
-/* The same for one token and the four sub-blocks from src's on: vectors [first, first + 4) of each, activations 32 and
- * starts 2 apart. */
-KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int first, const vi scale[4], int bits,
+/* The same for one token and the four sub-blocks from src's on: activations are 32 and starts 2 apart. */
+KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r16_kinds k, const vi scale[4], int bits,
                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
 {
     vi sum16[4];
@@ -146,7 +145,7 @@ KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int firs
     for (int kind = 0; kind < 4; kind++)
         sum16[kind] = dot_offset(src->type) ? vi_bcast(start[0] + 2 * kind) : vi_set1(0);
     KERNELS_UNROLL
-    for (int i = first; i < first + 4; i++) {
+    for (int i = k.vec; i < k.vec + 4; i++) {
         KERNELS_UNROLL
         for (int kind = 0; kind < 4; kind++)
             sum16[kind] = dot_bytes(sum16[kind], r16_vec_kind(src, kind, i), q[0] + 32 * kind + 4 * i);

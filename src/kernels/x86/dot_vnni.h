@@ -27,8 +27,8 @@ static inline vi dot_words_at(vi acc, vi a, const int16_t *x)
 #include "kernels/x86/dot_common.h"
 
 enum { DOT_PANELS = TILE > 4 ? R16_PANELS_ALL : R16_PANELS_COSTLY };
-enum { DOT_Q6K_UNPACK_FROM = TILE + 1 };      /* fewest tokens for which Q6_K is unpacked once */
-enum { DOT_KINDS_TOKENS = TILE > 4 ? 4 : 1 }; /* most that dot_kinds takes */
+enum { DOT_Q6K_UNPACK_FROM = TILE + 1 };         /* fewest tokens for which Q6_K is unpacked once */
+enum { DOT_PAIRS_TOKENS = TILE > 4 ? TILE : 0 }; /* most for which dot_kinds takes two sub-blocks */
 
 /* Rearranges two neighbouring vectors of weights as they lie unpacked: dot_int8 takes signed ones plus 128. */
 static inline void dot_arrange(vi w[2], enum quant_type type)
@@ -120,6 +120,8 @@ static inline void dot_start(enum quant_type type, const int16_t sum[16], const 
     __m256i a = _mm256_unpacklo_epi16(low, high), b = _mm256_unpackhi_epi16(low, high);
     _mm256_storeu_si256((__m256i *)start, _mm256_permute2x128_si256(a, b, 0x20));
     _mm256_storeu_si256((__m256i *)(start + 8), _mm256_permute2x128_si256(a, b, 0x31));
+    if (TILE > 4) /* they are broadcast from memory: compilers would shuffle lanes out of registers */
+        __asm__("" : "+m"(*(int32_t(*)[16])start));
 }
 
 /* s + part * scale */
@@ -173,31 +175,32 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const v
             s[t] = dot_add_scaled(dot_add_scaled(s[t], low[t], scale[0], bits), high[t], scale[1], bits);
 }
 
-/* The same for the four sub-blocks from src's on, and at most DOT_KINDS_TOKENS: vectors [first, first + 4) of each,
- * activations 32 and starts 2 apart. */
-KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, int first, const vi scale[4], int bits,
+/* The same for sub-blocks that share bytes, four for one token or two for up to DOT_PAIRS_TOKENS: src's is kind 0,
+ * activations are 32 and starts 2 apart. */
+KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r16_kinds k, const vi scale[4], int bits,
                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
 {
     vi part[4][TILE];
     KERNELS_UNROLL
-    for (int kind = 0; kind < 4; kind++)
+    for (int c = 0; c < k.n; c++)
         KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
-        part[kind][t] = dot_offset(src->type) ? vi_bcast(start[t] + 2 * kind) : vi_set1(0);
+        part[c][t] = dot_offset(src->type) ? vi_bcast(start[t] + 2 * (k.first + c * k.step)) : vi_set1(0);
     KERNELS_UNROLL
-    for (int i = first; i < first + 4; i++)
+    for (int i = k.vec; i < k.vec + k.n_vec; i++)
         KERNELS_UNROLL
-    for (int kind = 0; kind < 4; kind++) {
+    for (int c = 0; c < k.n; c++) {
+        int kind = k.first + c * k.step;
         vi w = r16_vec_kind(src, kind, i);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
-            part[kind][t] = dot_bytes(part[kind][t], w, q[t] + 32 * kind + 4 * i);
+            part[c][t] = dot_bytes(part[c][t], w, q[t] + 32 * kind + 4 * i);
     }
     KERNELS_UNROLL
-    for (int kind = 0; kind < 4; kind++)
+    for (int c = 0; c < k.n; c++)
         KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
-        s[t] = dot_add_scaled(s[t], part[kind][t], scale[kind], bits);
+        s[t] = dot_add_scaled(s[t], part[c][t], scale[c], bits);
 }
 
 /* Where dot_int8 and dot_plain begin: the first makes weights unsigned by adding 128, which this takes back. */
