@@ -27,7 +27,7 @@ struct r16_acts {
 KERNELS_ALWAYS_INLINE void r16_acts_at(struct r16_acts *x, const struct kernel_act *a, int64_t t0, int64_t block,
                                        int block_len, int n_tok)
 {
-    int64_t n_scale = kernel_act_n_scale(a->kind, a->k), n_sum = kernel_act_n_sum(a->kind, a->k);
+    int64_t n_scale = a->k / block_len, n_sum = a->k / (block_len == 32 ? 32 : 16) * 3; /* kernel_act_n_sum */
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
         x->q[t] = a->q + (t0 + t) * a->k + block * block_len;
@@ -191,30 +191,40 @@ KERNELS_ALWAYS_INLINE int r16_n_together(enum quant_type type, int n_tok)
     return r16_n_kind(type) > 1 && n_tok <= (int)DOT_PAIRS_TOKENS ? 2 : 1;
 }
 
-/* r16_dot_sub of all sub-blocks of a format of two kinds, two at a time. */
-KERNELS_ALWAYS_INLINE void r16_dot_pairs(struct r16_src *src, const struct r16_scales *sc, const struct r16_acts *x,
-                                         const struct r16_sums *sums, struct r16_prefetch *prefetch, vi s[], int n_tok)
+/* r16_dot_sub of sub-blocks j and j + 1 of a format of two kinds, side by side. */
+KERNELS_ALWAYS_INLINE void r16_dot_pair(struct r16_src *src, int j, const struct r16_scales *sc,
+                                        const struct r16_acts *x, struct r16_prefetch *prefetch, vi s[], int n_tok)
 {
     int bits = r16_n_bit(src->type);
-    for (src->j = 0; src->j < 8; src->j += 2) {
-        const int8_t *q[TILE];
-        const int32_t *start[TILE];
-        vi scale[4];
+    const int8_t *q[TILE];
+    vi scale[4];
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++)
+        q[t] = x->q[t] + 32 * j;
+    KERNELS_UNROLL
+    for (int kind = 0; kind < 2; kind++)
+        scale[kind] = dot_scale(sc->scale[j / 4], j % 4 + kind, bits);
+    r16_prefetch_lines(prefetch);
+    r16_prefetch_lines(prefetch);
+    src->j = j;
+    dot_kinds(s, src, (struct r16_kinds){2, 0, 1, 0, 8}, scale, bits, q, NULL, n_tok);
+}
+
+/* The same of all sub-blocks. Shifting Q5_K's fifth bits by a constant is worth the code where tokens are several. */
+KERNELS_ALWAYS_INLINE void r16_dot_pairs(struct r16_src *src, const struct r16_scales *sc, const struct r16_acts *x,
+                                         struct r16_prefetch *prefetch, vi s[], int n_tok)
+{
+    if (src->type == QUANT_Q5_K && n_tok >= 4) {
         KERNELS_UNROLL
-        for (int t = 0; t < n_tok; t++) {
-            q[t] = x->q[t] + 32 * src->j;
-            start[t] = sums->start[t];
-        }
-        KERNELS_UNROLL
-        for (int kind = 0; kind < 2; kind++)
-            scale[kind] = dot_scale(sc->scale[src->j / 4], src->j % 4 + kind, bits);
-        r16_prefetch_lines(prefetch);
-        r16_prefetch_lines(prefetch);
-        dot_kinds(s, src, (struct r16_kinds){2, 0, 1, 0, 8}, scale, bits, q, start, n_tok);
+        for (int j = 0; j < 8; j += 2)
+            r16_dot_pair(src, j, sc, x, prefetch, s, n_tok);
+    } else {
+        for (int j = 0; j < 8; j += 2)
+            r16_dot_pair(src, j, sc, x, prefetch, s, n_tok);
     }
 }
 
-/* The same of a format of four kinds, `together` at a time: four are read once and in order. */
+/* r16_dot_sub of all sub-blocks of a format of four kinds, `together` at a time: four are read once and in order. */
 KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_scales *sc, const struct r16_acts *x,
                                           const struct r16_sums *sums, struct r16_prefetch *prefetch, vi s[],
                                           int together, int n_tok)
@@ -281,7 +291,7 @@ KERNELS_ALWAYS_INLINE void r16_dot_block(struct r16_sums256 *out, struct r16_src
     if (together > 1 && r16_n_kind(type) == 4) {
         r16_dot_halves(&src, sc, x, &sums, prefetch, out->s, together, n_tok);
     } else if (together > 1) {
-        r16_dot_pairs(&src, sc, x, &sums, prefetch, out->s, n_tok);
+        r16_dot_pairs(&src, sc, x, prefetch, out->s, n_tok);
     } else {
         for (src.j = 0; src.j < 8; src.j++) {
             r16_prefetch_lines(prefetch);
@@ -317,17 +327,17 @@ KERNELS_ALWAYS_INLINE void r16_walk_256(const struct kernel_matmul *a, enum quan
                                         int n_tok)
 {
     const uint8_t *w = r16_rows(a, type, row, 256);
+    struct r16_acts x;
     vf acc[TILE];
+    r16_acts_at(&x, a->x, t0, 0, 256, n_tok);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         acc[t] = vf_zero();
     for (int64_t b = 0; b < a->k / 256; b++, w += r16_block_bytes(type)) {
-        struct r16_acts x;
         struct r16_scale256 scale;
         struct r16_scales sub;
         struct r16_sums256 sums;
         struct r16_prefetch prefetch = r16_prefetch(a, w, r16_n_vec(type) / 8 + 1);
-        r16_acts_at(&x, a->x, t0, b, 256, n_tok);
         if (!r16_scale_behind(type))
             scale = r16_scale256_load(w, type, row);
         r16_scales_load(&sub, w, type);
@@ -335,6 +345,13 @@ KERNELS_ALWAYS_INLINE void r16_walk_256(const struct kernel_matmul *a, enum quan
         if (r16_scale_behind(type))
             scale = r16_scale256_load(w, type, row);
         r16_add_block(acc, &sums, &scale, type, &x, n_tok);
+        KERNELS_UNROLL
+        for (int t = 0; t < n_tok; t++) {
+            x.q[t] += 256;
+            x.sum[t] += 16;
+            x.parts[t] += 32;
+            x.d[t]++;
+        }
     }
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
