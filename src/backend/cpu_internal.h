@@ -131,7 +131,7 @@ int64_t cpu_node_row(const struct cpu *c, int node, int64_t n_row);
 static inline struct kernel_how cpu_how(const struct cpu *c, const struct quant_info *type, int64_t m)
 {
     const struct cpu_tuning *t = &c->tuning;
-    return (struct kernel_how){.prefetch = m == 1 ? t->one[type->type] : t->several,
+    return (struct kernel_how){.prefetch = m < t->several_from[type->type] ? t->one[type->type] : t->several,
                                .tiles_from = t->tiles_from[type->type],
                                .panels_from = t->panels_from[type->type]};
 }

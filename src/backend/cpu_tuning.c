@@ -12,6 +12,7 @@ struct cpu_tuning cpu_tuning_default(void)
     struct cpu_tuning t = {.several = {8192, KERNEL_CACHE_BOTH}, .task_weights = 1 << 19, .n_spin = POOL_N_SPIN};
     for (int i = 0; i < QUANT_MAX_ID; i++) {
         t.one[i] = (struct kernel_prefetch){1024, KERNEL_CACHE_L2};
+        t.several_from[i] = 2;
         t.tiles_from[i] = 32;
         t.panels_from[i] = 1;
     }

@@ -25,6 +25,7 @@ enum {
 struct cpu_tuning {
     struct kernel_prefetch one[QUANT_MAX_ID]; /* of weights that meet one token, by type id */
     struct kernel_prefetch several;           /* of weights that meet more */
+    int32_t several_from[QUANT_MAX_ID];       /* tokens that count as more, 2 at least */
     int32_t tiles_from[QUANT_MAX_ID];         /* tokens from which weights go to a matrix unit; 0: never */
     int32_t panels_from[QUANT_MAX_ID];        /* as in struct kernel_how */
     int64_t task_weights;                     /* most weights of a task of one token's product */

@@ -72,6 +72,11 @@ static void print_from(const struct tune_result *r, const char *what, int32_t (*
         printf(" tokens on\n");
 }
 
+static int32_t several_from(const struct tune_product *p)
+{
+    return p->several_from;
+}
+
 static int32_t tiles_from(const struct tune_product *p)
 {
     return p->tiles_from;
@@ -126,6 +131,7 @@ static err_code tune(struct tune_command *c, struct err *e)
     TRY(measure(c, &r, e));
     printf("%s, %d MoE layers, %d threads\n\n", moebius_arch(g), moebius_n_moe_layer(g), moebius_n_threads(g));
     print_products(&r);
+    print_from(&r, "\nprefetch as with several tokens: ", several_from);
     print_from(&r, "\nmatrix unit: ", tiles_from);
     print_from(&r, "\nunpacked once for all tokens: ", panels_from);
     print_numbers(&r);

@@ -119,7 +119,8 @@ static void add_pieces(void *user, const struct cpu_rows *r)
     }
 }
 
-/* A race of prefetches, or of one way to multiply against another. */
+/* A race of prefetches, or of one way to multiply against another: both with the prefetch for several tokens at first.
+ */
 struct product_race {
     moebius_engine *g;
     struct pieces pieces;
@@ -184,6 +185,7 @@ static bool race_products(struct product_race *r, enum tune_effort effort, int64
 static bool race_open(struct product_race *r, moebius_engine *g, const struct tune_type *t, int64_t n_tok)
 {
     *r = (struct product_race){.g = g, .pieces = {.type = t}, .n_tok = n_tok};
+    r->choices[0].prefetch = r->choices[1].prefetch = engine_tuning(g)->cpu.several;
     each_matrix(g, add_pieces, &r->pieces);
     r->pieces.rows = mem_alloc(r->pieces.n * sizeof *r->pieces.rows);
     if (!r->pieces.rows)
@@ -200,21 +202,41 @@ static int race_two(struct product_race *r, int64_t n_tok, int64_t budget_ns)
 {
     struct race race = {.n_choice = 2, .budget_ns = budget_ns, .time_ns = time_choice, .user = r};
     r->n_tok = n_tok;
-    r->choices[0].prefetch = r->choices[1].prefetch = engine_tuning(r->g)->cpu.several;
     return race_run(&race);
 }
 
-/* The least of n_tok, which fall, with which the second choice is faster, as it is with those before it; 0: with none.
+/* With how many of n_tok's numbers, from the first on, the second choice is faster; -1: memory is short. */
+static int race_series(struct product_race *r, const int32_t *n_tok, int n, int64_t budget_ns)
+{
+    int n_won = 0, best = 1;
+    for (; n_won < n && best == 1; n_won += best == 1)
+        best = race_two(r, n_tok[n_won], budget_ns / n);
+    return best < 0 ? -1 : n_won;
+}
+
+bool tune_several(moebius_engine *g, const struct tune_type *t, struct kernel_prefetch one, int64_t budget_ns,
+                  int32_t *from)
+{
+    static const int32_t n_tok[] = {2, 3, 4};
+    struct product_race r;
+    if (!race_open(&r, g, t, 0))
+        return false;
+    r.choices[1].prefetch = one;
+    int n_won = race_series(&r, n_tok, sizeof n_tok / sizeof *n_tok, budget_ns);
+    if (n_won >= 0)
+        *from = n_tok[0] + n_won;
+    mem_free(r.pieces.rows);
+    return n_won >= 0;
+}
+
+/* race_series of numbers that fall: *from is the last with which the second choice is faster, or 0. Closes the race.
  * False when memory is short. */
 static bool race_down(struct product_race *r, const int32_t *n_tok, int n, int64_t budget_ns, int32_t *from)
 {
-    int best = 1;
-    *from = 0;
-    for (int i = 0; i < n && best == 1; i++) {
-        best = race_two(r, n_tok[i], budget_ns / n);
-        *from = best == 1 ? n_tok[i] : *from;
-    }
-    return best >= 0;
+    int n_won = race_series(r, n_tok, n, budget_ns);
+    *from = n_won > 0 ? n_tok[n_won - 1] : 0;
+    mem_free(r->pieces.rows);
+    return n_won >= 0;
 }
 
 bool tune_tiles(moebius_engine *g, const struct tune_type *t, int64_t budget_ns, int32_t *from)
@@ -228,9 +250,7 @@ bool tune_tiles(moebius_engine *g, const struct tune_type *t, int64_t budget_ns,
         return false;
     r.choices[0].panels_from = engine_tuning(g)->cpu.panels_from[t->type->type];
     r.choices[1].tiles_from = 1;
-    bool ok = race_down(&r, n_tok, sizeof n_tok / sizeof *n_tok, budget_ns, from);
-    mem_free(r.pieces.rows);
-    return ok;
+    return race_down(&r, n_tok, sizeof n_tok / sizeof *n_tok, budget_ns, from);
 }
 
 /* The last two are the fewest that are more than a tile, of eight and of four. */
@@ -242,9 +262,7 @@ bool tune_panels(moebius_engine *g, const struct tune_type *t, int64_t budget_ns
     if (!race_open(&r, g, t, 0))
         return false;
     r.choices[1].panels_from = 1;
-    bool ok = race_down(&r, n_tok, sizeof n_tok / sizeof *n_tok, budget_ns, from);
-    mem_free(r.pieces.rows);
-    return ok;
+    return race_down(&r, n_tok, sizeof n_tok / sizeof *n_tok, budget_ns, from);
 }
 
 bool tune_product(moebius_engine *g, const struct tune_type *t, int64_t n_tok, enum tune_effort effort,

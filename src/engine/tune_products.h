@@ -20,12 +20,11 @@ int tune_types(const moebius_engine *g, size_t min_bytes, struct tune_type types
 /* What was measured of a type. */
 struct tune_product {
     const struct quant_info *type;
-    int64_t n_tok;                         /* tokens that its weights met */
-    struct kernel_prefetch before, chosen; /* what was in force, and the fastest */
-    double gain;                           /* time before over time now; 1 where nothing changed */
-    double bytes_per_s;                    /* of weights, now */
-    int32_t tiles_from;                    /* with one token: as in struct cpu_tuning */
-    int32_t panels_from;                   /* the same */
+    int64_t n_tok;                                 /* tokens that its weights met */
+    struct kernel_prefetch before, chosen;         /* what was in force, and the fastest */
+    double gain;                                   /* time before over time now; 1 where nothing changed */
+    double bytes_per_s;                            /* of weights, now */
+    int32_t several_from, tiles_from, panels_from; /* with one token: as in struct cpu_tuning */
 };
 
 /* The choices: a dozen for a measurement of some milliseconds, or all that `moebius tune` tries. */
@@ -34,6 +33,11 @@ enum tune_effort { TUNE_QUICK, TUNE_THOROUGH };
 /* Times a type's products with n_tok tokens for budget_ns. False when memory is short: there is no measurement. */
 bool tune_product(moebius_engine *g, const struct tune_type *t, int64_t n_tok, enum tune_effort effort,
                   int64_t budget_ns, struct tune_product *out);
+
+/* From how many tokens on, 2 to 5, the prefetch for several is faster with a type's weights than `one`, timed for
+ * budget_ns. False when memory is short: *from is left alone. */
+bool tune_several(moebius_engine *g, const struct tune_type *t, struct kernel_prefetch one, int64_t budget_ns,
+                  int32_t *from);
 
 /* From how many tokens on the matrix unit is faster with a type's weights, timed for budget_ns; 0: never, or there is
  * none. False when memory is short. */

@@ -61,7 +61,7 @@ static const struct quant_info *type_named(const char *name)
 static err_code parse_type(struct text_scanner *w, struct tuning *t, struct err *e)
 {
     char name[16];
-    int64_t tiles_from, panels_from;
+    int64_t several_from, tiles_from, panels_from;
     TRY(text_scanner_word(w, "a type of weights", name, sizeof name, e));
     const struct quant_info *q = type_named(name);
     if (!q)
@@ -69,8 +69,10 @@ static err_code parse_type(struct text_scanner *w, struct tuning *t, struct err 
                        name);
     t->is_measured[q->type] = true;
     TRY(parse_prefetch(w, &t->cpu.one[q->type], e));
+    TRY(parse_int(w, "the tokens that are several", 2, CPU_TUNING_MAX_FROM, &several_from, e));
     TRY(parse_int(w, "the tokens from which tiles are used", 0, CPU_TUNING_MAX_FROM, &tiles_from, e));
     TRY(parse_int(w, "the tokens from which weights are unpacked once", 0, CPU_TUNING_MAX_FROM, &panels_from, e));
+    t->cpu.several_from[q->type] = (int32_t)several_from;
     t->cpu.tiles_from[q->type] = (int32_t)tiles_from;
     t->cpu.panels_from[q->type] = (int32_t)panels_from;
     return ERR_OK;
@@ -146,7 +148,8 @@ void tuning_print(const struct tuning *t, FILE *f)
     for (uint32_t i = 0; i < QUANT_MAX_ID; i++)
         if (t->is_measured[i]) {
             print_prefetch(quant_info(i)->name, t->cpu.one[i], f);
-            fprintf(f, " %d %d\n", (int)t->cpu.tiles_from[i], (int)t->cpu.panels_from[i]);
+            fprintf(f, " %d %d %d\n", (int)t->cpu.several_from[i], (int)t->cpu.tiles_from[i],
+                    (int)t->cpu.panels_from[i]);
         }
     fprintf(f, "sort_cutoff %d\n", t->n_cutoff);
     for (int i = 0; i < t->n_cutoff; i++)
@@ -334,6 +337,7 @@ static bool measure_missing(moebius_engine *g)
         if (tune_product(g, &types[i], 1, TUNE_QUICK, each_ns, &p)) {
             t.is_measured[p.type->type] = true;
             t.cpu.one[p.type->type] = p.chosen;
+            (void)tune_several(g, &types[i], p.chosen, each_ns / 4, &t.cpu.several_from[p.type->type]);
             (void)tune_panels(g, &types[i], each_ns / 4, &t.cpu.panels_from[p.type->type]);
             (void)tune_tiles(g, &types[i], each_ns / 2, &t.cpu.tiles_from[p.type->type]);
             n_measured++;

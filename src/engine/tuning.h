@@ -8,8 +8,8 @@
  *   spins 2000
  *   prefetch_several 6144 L1           bytes ahead, and the cache: L1, L2, NTA or L2+L1
  *   products 2                         so many types were measured: prefetch for one token, the number of tokens
- *   Q4_K 2048 L1 16 0                  from which they go to the matrix unit (0: never), and that from which they are
- *   Q6_K 4096 L2 32 16                 unpacked once for all tokens, not for each tile of them (0: never)
+ *   Q4_K 2048 L1 2 16 0                from which that for several holds, that from which they go to the matrix unit
+ *   Q6_K 4096 L2 3 32 16               (0: never), and that from which they are unpacked once for all (0: never)
  *   sort_cutoff 1                      and for so many models, by fingerprint, the cutoff was
  *   0123456789abcdef 4
  *
@@ -34,7 +34,7 @@ enum {
 struct tuning {
     char machine[TUNING_MACHINE_BYTES], build[TUNING_BUILD_BYTES];
     struct cpu_tuning cpu;
-    bool is_measured[QUANT_MAX_ID]; /* of cpu.one, cpu.tiles_from and cpu.panels_from */
+    bool is_measured[QUANT_MAX_ID]; /* of cpu.one, cpu.several_from, cpu.tiles_from and cpu.panels_from */
     struct {
         uint64_t model;          /* fingerprint of the GGUF */
         int64_t n_tok;           /* as in OP_EXPERTS */

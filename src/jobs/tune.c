@@ -38,8 +38,10 @@ static err_code tune_type(moebius_engine *g, const struct tune_params *p, const 
     t.is_measured[type->type->type] = true;
     *(n_tok == 1 ? &t.cpu.one[type->type->type] : &t.cpu.several) = to->chosen;
     if (n_tok == 1) {
-        if (!tune_panels(g, type, product_ns, &to->panels_from) || !tune_tiles(g, type, product_ns, &to->tiles_from))
+        if (!tune_several(g, type, to->chosen, product_ns, &to->several_from) ||
+            !tune_panels(g, type, product_ns, &to->panels_from) || !tune_tiles(g, type, product_ns, &to->tiles_from))
             return err_set(e, ERR_NOMEM, "no memory to measure products with");
+        t.cpu.several_from[type->type->type] = to->several_from;
         t.cpu.panels_from[type->type->type] = to->panels_from;
         t.cpu.tiles_from[type->type->type] = to->tiles_from;
     }

@@ -76,20 +76,20 @@ static struct temp_path write_text(const char *name, const char *text)
     return p;
 }
 
-#define HEAD                     "moebius tuning 6\nmachine nowhere\nbuild never\n"
-#define TYPE(name, ahead, tiles) name " " ahead " " tiles "\n" /* tiles and panels */
-#define ALL(ahead, tiles)                                                                                              \
-    "prefetch_several " ahead "\nproducts 7\n" TYPE("Q4_K", ahead, tiles) TYPE("Q6_K", ahead, tiles)                   \
-        TYPE("Q8_0", ahead, tiles) TYPE("F32", ahead, tiles) TYPE("F16", ahead, tiles) TYPE("MXFP4", ahead, tiles)     \
-            TYPE("Q4_0", ahead, tiles)
+#define HEAD                    "moebius tuning 6\nmachine nowhere\nbuild never\n"
+#define TYPE(name, ahead, from) name " " ahead " " from "\n" /* from: of several, tiles, panels */
+#define ALL(ahead, from)                                                                                               \
+    "prefetch_several " ahead "\nproducts 7\n" TYPE("Q4_K", ahead, from) TYPE("Q6_K", ahead, from)                     \
+        TYPE("Q8_0", ahead, from) TYPE("F32", ahead, from) TYPE("F16", ahead, from) TYPE("MXFP4", ahead, from)         \
+            TYPE("Q4_0", ahead, from)
 
 static void no_tuning_changes_a_bit(void **state)
 {
     static const char *const models[] = {"qwen3moe", "q_q4_0", "gpt_oss", "qwen3next", "deepseek2"};
     static const char *const absurd[] = {
-        HEAD "task_weights 4096\nspins 0\n" ALL("0 L1", "0 0") "sort_cutoff 0\n",
-        HEAD "task_weights 1073741824\nspins 1048576\n" ALL("1048576 NTA", "1 1") "sort_cutoff 0\n",
-        HEAD "task_weights 5000\nspins 1\n" ALL("3 L2", "5 0") "sort_cutoff 0\n",
+        HEAD "task_weights 4096\nspins 0\n" ALL("0 L1", "2 0 0") "sort_cutoff 0\n",
+        HEAD "task_weights 1073741824\nspins 1048576\n" ALL("1048576 NTA", "5 1 1") "sort_cutoff 0\n",
+        HEAD "task_weights 5000\nspins 1\n" ALL("3 L2", "1048576 5 0") "sort_cutoff 0\n",
     };
     static float plain[N_DECODE + 1][MAX_VOCAB], tuned[N_DECODE + 1][MAX_VOCAB];
     for (size_t m = 0; m < sizeof models / sizeof *models; m++)

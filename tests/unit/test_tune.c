@@ -73,8 +73,9 @@ static void a_tuning_comes_back_from_its_file(void **state)
     struct err e;
     struct tuning t, back;
     char text[4096], again[4096];
-    const char *whole = HEAD "task_weights 65536\nspins 77\nprefetch_several 512 NTA\nproducts 3\nQ8_0 8192 L2+L1 0 0\n"
-                             "Q4_K 4096 L2 16 24\nQ6_K 0 L1 32 1\nsort_cutoff 1\n000000000000feed 12\n";
+    const char *whole =
+        HEAD "task_weights 65536\nspins 77\nprefetch_several 512 NTA\nproducts 3\nQ8_0 8192 L2+L1 2 0 0\n"
+             "Q4_K 4096 L2 3 16 24\nQ6_K 0 L1 5 32 1\nsort_cutoff 1\n000000000000feed 12\n";
     assert_int_equal(parse(&t, whole, &e), ERR_OK);
     FILE *f = fmemopen(text, sizeof text, "w");
     tuning_print(&t, f);
@@ -88,6 +89,7 @@ static void a_tuning_comes_back_from_its_file(void **state)
     assert_string_equal(t.machine, "Some CPU @ 3 GHz, avx2");
     assert_int_equal(t.cpu.one[QUANT_Q4_K].ahead_bytes, 4096);
     assert_int_equal(t.cpu.one[QUANT_Q4_K].to, KERNEL_CACHE_L2);
+    assert_int_equal(t.cpu.several_from[QUANT_Q4_K], 3);
     assert_int_equal(t.cpu.tiles_from[QUANT_Q4_K], 16);
     assert_int_equal(t.cpu.panels_from[QUANT_Q4_K], 24);
     assert_int_equal(t.cpu.panels_from[QUANT_Q8_0], 0);
@@ -115,13 +117,14 @@ static void other_tunings_are_refused(void **state)
         HEAD "task_weights 4096 spins 0 prefetch_several 64 products 0 sort_cutoff 0",
         HEAD TYPES "161 sort_cutoff 0",
         HEAD TYPES "1 sort_cutoff 0",
-        HEAD TYPES "1 Q4_Z 64 L1 0 1 sort_cutoff 0",
-        HEAD TYPES "1 A_TYPE_WITH_SO_LONG_A_NAME 64 L1 0 1 sort_cutoff 0",
-        HEAD TYPES "1 Q4_K 64 L1 0 1",
-        HEAD TYPES "1 Q4_K 64 L1 0 sort_cutoff 0",
-        HEAD TYPES "1 Q4_K 64 L1 0 1048577 sort_cutoff 0",
+        HEAD TYPES "1 Q4_Z 64 L1 2 0 1 sort_cutoff 0",
+        HEAD TYPES "1 A_TYPE_WITH_SO_LONG_A_NAME 64 L1 2 0 1 sort_cutoff 0",
+        HEAD TYPES "1 Q4_K 64 L1 2 0 1",
+        HEAD TYPES "1 Q4_K 64 L1 2 0 sort_cutoff 0",
+        HEAD TYPES "1 Q4_K 64 L1 1 0 1 sort_cutoff 0",
+        HEAD TYPES "1 Q4_K 64 L1 2 0 1048577 sort_cutoff 0",
         HEAD TYPES "1 Q4_K 64 L1 sort_cutoff 0",
-        HEAD TYPES "1 Q4_K 64 L1 1048577 1 sort_cutoff 0",
+        HEAD TYPES "1 Q4_K 64 L1 2 1048577 1 sort_cutoff 0",
         HEAD TYPES "0 sort_cutoff 65",
         HEAD TYPES "0 sort_cutoff 1 feed 2",
         HEAD TYPES "0 sort_cutoff 1 000000000000feed 0",
