@@ -12,7 +12,7 @@ int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t k, int64_t m)
 {
     /* one token's products cost what their weights' bytes cost, and each task begins by waiting for memory; tasks of
      * many tokens end at so many multiply-adds, as threads wait for the last one */
-    enum { TASKS_PER_THREAD = 8, MIN_ROWS = 64, MIN_WEIGHTS = 1 << 15, MOST_PRODUCTS = 1 << 26 };
+    enum { TASKS_PER_THREAD = 8, MIN_ROWS = 64, MIN_WEIGHTS = 1 << 15, MOST_PRODUCTS = 1 << 23 };
     int64_t n_task = (int64_t)pool_n_used(c->pool) * TASKS_PER_THREAD;
     int64_t rows = (n_row + n_task - 1) / n_task;
     int64_t least = m == 1 ? (MIN_WEIGHTS + k - 1) / k : MIN_ROWS,
