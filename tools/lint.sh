@@ -1,6 +1,6 @@
 #!/bin/bash
 # What a change must pass besides the tests: the layers, headers that compile alone, formatting, a clean build with
-# two compilers, clang-tidy, and a library that exports the public functions only. Runs all of it, then fails if
+# two compilers and one without optional libraries, clang-tidy, and a library that exports the public functions only. Runs all of it, then fails if
 # anything was found. The last line is "N passed, N failed", counting these steps.
 #
 # usage: tools/lint.sh [--format]    --format: format the files instead
@@ -92,6 +92,13 @@ check_tidy() {
         "${analyzer[@]/#/--extra-arg=}" 2>/dev/null
 }
 
+# The program links where none of the libraries is there that it can do without.
+check_plain() {
+    [ -e build-lint-plain/build.ninja ] ||
+        meson setup build-lint-plain -Dwerror=true -Dauto_features=disabled >/dev/null || return
+    ninja -C build-lint-plain moebius
+}
+
 check_exports() {
     local extra
     extra=$(nm -D --defined-only "$gcc_folder/libmoebius.so" | awk '$3 !~ /^moebius_/ { print $3 }')
@@ -125,6 +132,7 @@ step "each header alone" check_headers
 step "clang-format" check_format
 step "gcc without warnings" check_gcc
 step "clang without warnings" check_clang
+step "no optional library" check_plain
 step "exported names" check_exports
 step "clang-tidy" check_tidy
 

@@ -33,6 +33,10 @@ void http_close(struct http **h)
 {
 }
 
+void http_do(struct http *h, struct http_task *task)
+{
+}
+
 void http_reply(struct http_exchange *x)
 {
 }

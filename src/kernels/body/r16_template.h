@@ -27,7 +27,8 @@ struct r16_acts {
 KERNELS_ALWAYS_INLINE void r16_acts_at(struct r16_acts *x, const struct kernel_act *a, int64_t t0, int64_t block,
                                        int block_len, int n_tok)
 {
-    int64_t n_scale = a->k / block_len, n_sum = a->k / (block_len == 32 ? 32 : 16) * 3; /* kernel_act_n_sum */
+    enum quant_act kind = block_len == 32 ? QUANT_ACT_INT8_32 : QUANT_ACT_INT8_256; /* a->kind, but a constant */
+    int64_t n_scale = kernel_act_n_scale(kind, a->k), n_sum = kernel_act_n_sum(kind, a->k);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
         x->q[t] = a->q + (t0 + t) * a->k + block * block_len;
