@@ -1,7 +1,7 @@
 #!/bin/bash
 # What a change must pass besides the tests: the layers, headers that compile alone, formatting, a clean build with
-# two compilers and one without optional libraries, clang-tidy, and a library that exports the public functions only. Runs all of it, then fails if
-# anything was found. The last line is "N passed, N failed", counting these steps.
+# two compilers and one without optional libraries, clang-tidy, and a library that exports the public functions only.
+# Runs all of it, then fails if anything was found. The last line is "N passed, N failed", counting these steps.
 #
 # usage: tools/lint.sh [--format]    --format: format the files instead
 set -uo pipefail
