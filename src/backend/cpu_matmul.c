@@ -11,12 +11,14 @@
 int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t k, int64_t m)
 {
     /* one token's products cost what their weights' bytes cost, and each task begins by waiting for memory; tasks of
-     * many tokens end at so many multiply-adds, as threads wait for the last one */
-    enum { TASKS_PER_THREAD = 8, MIN_ROWS = 64, MIN_WEIGHTS = 1 << 15, MOST_PRODUCTS = 1 << 23 };
+     * many tokens end at so many multiply-adds, as threads wait for the last one. A matrix unit's kernels load the
+     * activations anew in each task, which pays in larger ones only. */
+    enum { TASKS_PER_THREAD = 8, MIN_ROWS = 64, MIN_WEIGHTS = 1 << 15, LEAST_TILES = 8 };
+    int64_t most_products = c->kernels->peak_tiles && m >= LEAST_TILES ? 1 << 26 : 1 << 23;
     int64_t n_task = (int64_t)pool_n_used(c->pool) * TASKS_PER_THREAD;
     int64_t rows = (n_row + n_task - 1) / n_task;
     int64_t least = m == 1 ? (MIN_WEIGHTS + k - 1) / k : MIN_ROWS,
-            most = m == 1 ? (c->tuning.task_weights + k - 1) / k : MOST_PRODUCTS / k / m;
+            most = m == 1 ? (c->tuning.task_weights + k - 1) / k : most_products / k / m;
     rows = max_i64(min_i64(rows, most), least);
     return (rows + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
 }

@@ -19,7 +19,7 @@ enum {
     CPU_TUNING_MIN_TASK = 1 << 12,
     CPU_TUNING_MAX_TASK = 1 << 30,
     CPU_TUNING_MAX_SPIN = 1 << 20,
-    CPU_TUNING_MAX_FROM = 1 << 20, /* tokens: of tiles_from, panels_from */
+    CPU_TUNING_MAX_FROM = 1 << 20, /* tokens, of each ..._from */
 };
 
 struct cpu_tuning {

@@ -119,8 +119,7 @@ static void add_pieces(void *user, const struct cpu_rows *r)
     }
 }
 
-/* A race of prefetches, or of one way to multiply against another: both with the prefetch for several tokens at first.
- */
+/* A race of prefetches, or of two ways to multiply. */
 struct product_race {
     moebius_engine *g;
     struct pieces pieces;
@@ -181,7 +180,8 @@ static bool race_products(struct product_race *r, enum tune_effort effort, int64
     return true;
 }
 
-/* The pieces are r->pieces.rows, owned by the caller (mem_free). */
+/* The pieces are r->pieces.rows, owned by the caller (mem_free); the first two choices prefetch as for several tokens.
+ */
 static bool race_open(struct product_race *r, moebius_engine *g, const struct tune_type *t, int64_t n_tok)
 {
     *r = (struct product_race){.g = g, .pieces = {.type = t}, .n_tok = n_tok};

@@ -34,8 +34,8 @@ enum tune_effort { TUNE_QUICK, TUNE_THOROUGH };
 bool tune_product(moebius_engine *g, const struct tune_type *t, int64_t n_tok, enum tune_effort effort,
                   int64_t budget_ns, struct tune_product *out);
 
-/* From how many tokens on, 2 to 5, the prefetch for several is faster with a type's weights than `one`, timed for
- * budget_ns. False when memory is short: *from is left alone. */
+/* From how many tokens on, 2 to 5, `one` is no longer a faster prefetch of a type's weights than that for several,
+ * timed for budget_ns. False when memory is short: *from is left alone. */
 bool tune_several(moebius_engine *g, const struct tune_type *t, struct kernel_prefetch one, int64_t budget_ns,
                   int32_t *from);
 
