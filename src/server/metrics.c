@@ -146,6 +146,8 @@ err_code metrics_write(struct server *s, struct bytes *out, struct err *e)
     const struct metric own[] = {
         {"uptime_seconds", "gauge", "Since the start", (double)(clock_ns() - s->start_ns) / 1e9},
         {"requests_busy", "gauge", "Requests that are there and not over", (double)http_n_busy(s->http)},
+        {"requests_waiting_for_models", "gauge", "Requests whose model is being loaded, or is to be",
+         (double)models_n_waiting(s->models)},
         {"clients_left_total", "counter", "Clients that left before their answer's end", (double)s->metrics.n_left},
         {"model_ready", "gauge", "Whether a model is loaded", view.state == MODEL_READY},
     };

@@ -360,6 +360,14 @@ struct model *models_find(struct models *all, const char *name)
     return NULL;
 }
 
+size_t models_n_waiting(struct models *all)
+{
+    pthread_mutex_lock(&all->lock);
+    size_t n = all->n_waits;
+    pthread_mutex_unlock(&all->lock);
+    return n;
+}
+
 struct model *models_current(struct models *all)
 {
     pthread_mutex_lock(&all->lock);

@@ -137,6 +137,8 @@ MUST_USE err_code models_unload(struct models *all, struct model *m, bool when_d
  * called. ERR_CANCELLED after *left was set, within some 100 ms; ERR_LIMIT: as many wait as its texts could take. */
 MUST_USE bool models_take(struct models *all, struct model_wait *wait);
 void models_give_back(struct model *m);
+/* How many wait for models. */
+size_t models_n_waiting(struct models *all);
 /* The one that is loaded, or comes or goes; else the first. */
 struct model *models_current(struct models *all);
 /* The model of this name whether it is loaded or not; NULL: there is none. */

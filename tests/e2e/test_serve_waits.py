@@ -46,7 +46,10 @@ class SlowServer(Server):
         self.wait_for_state(name, "ready", "unloaded", "unloading")
 
     def n_waiting(self, n):
-        self.wait_for_metric("moebius_requests_busy", n)
+        self.wait_for_metric("moebius_requests_waiting_for_models", n)
+
+    def none_is_busy(self):
+        self.wait_for_metric("moebius_requests_busy", 0)
 
     def state(self, name):
         return self.json("/v1/models/" + name)["state"]
@@ -156,7 +159,7 @@ def test_streams_hear_pings_while_their_model_is_loaded_and_then_the_answer():
         for c in long:  # what is known late is told where it can be
             assert "prompt is too long" in error_of(c.path, c.whole()) and c.status == 200, c.text()
         assert b"context_length_exceeded" in long[0].text()
-        s.n_waiting(0)
+        s.none_is_busy()
         assert s.wait_for("the client left"), s.log
 
 
@@ -197,7 +200,7 @@ def test_who_waits_takes_nothing_from_others():
         assert all(c.status == 200 for c in waiting[1::2])
         said_once = said(CHAT, answers[CHAT])
         assert all(said(CHAT, c.text()) == said_once for c in waiting[1:40:2]) and said_once[1] == "length"
-        s.n_waiting(0)
+        s.none_is_busy()
         s.json("/models/unload", {"model": "a"})  # nobody has it any more
         s.wait_for_state("a", "unloaded")
 
