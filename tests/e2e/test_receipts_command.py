@@ -62,7 +62,7 @@ def test_each_command_leaves_what_it_measured():
         assert r["regime"] == "ram" and r["model"] == os.path.basename(DEMO) and r["peak_bytes"] > 1e7, r
         assert r["fingerprint"] == receipts[0]["fingerprint"] and r["arch"] == "qwen3moe", r
     assert by["bench"]["decode"] < by["bench"]["decode_ceiling"], by["bench"]
-    assert by["bench"]["memory"] > 1e8 and by["bench"]["units"] > 1e8 and not {"memory", "units"} & by["generate"].keys(), by
+    assert by["bench"]["memory"] > 1e6 and by["bench"]["units"] > 1e6 and not {"memory", "units"} & by["generate"].keys(), by
     assert "decode" not in by["ppl"] and by["ppl"]["prefill"] > 0, by["ppl"]
     assert by["batch"]["texts"] >= 6 and by["serve"]["texts"] == 1, receipts
     assert by["batch"]["ctx"] == by["batch"]["prompt"] + (20 if IS_SLOW else 75) and by["serve"]["ctx"] > int(MANY) // 2, receipts
