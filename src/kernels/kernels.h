@@ -14,10 +14,11 @@
 
 /* m rows of k activations, as the products take them. Exactly one kind is filled:
  *   FLOAT     f32: [m][k]
- *   INT8_32   q: int8 [m][k];  d: float [m][k/32], x ~ d * q;   sum: int16 [m][3][k/32], sums of q over each 32
+ *   INT8_32   q: int8 [m][k];  d: float [m][k/32], x ~ d * q;   sum: int16 [m][4][k/32], sums of q over each 32
  *   INT8_256  q: int8 [m][k];  d: float [m][k/256];             sum: int16 [m][3][k/16], sums of q over each 16
  * Behind a row's sums stand their two parts, beside each other: of elements 0 and 1 of every four, and of 2 and 3. Dots
- * in words of 16 bits begin there. All arrays are 64-byte aligned at row 0; q rows are k bytes apart. */
+ * in words of 16 bits begin there. INT8_32 has the sums over the first 16 of each 32 behind them. All arrays are
+ * 64-byte aligned at row 0; q rows are k bytes apart. */
 struct kernel_act {
     enum quant_act kind;
     int64_t k;
@@ -27,14 +28,14 @@ struct kernel_act {
     const int16_t *sum;
 };
 
-/* How many scales and sums a row of k activations has (0 for FLOAT); sums with their parts. */
+/* How many scales and sums of all kinds a row of k activations has (0 for FLOAT). */
 static inline int64_t kernel_act_n_scale(enum quant_act kind, int64_t k)
 {
     return kind == QUANT_ACT_INT8_32 ? k / 32 : kind == QUANT_ACT_INT8_256 ? k / 256 : 0;
 }
 static inline int64_t kernel_act_n_sum(enum quant_act kind, int64_t k)
 {
-    return kind == QUANT_ACT_INT8_32 ? k / 32 * 3 : kind == QUANT_ACT_INT8_256 ? k / 16 * 3 : 0;
+    return kind == QUANT_ACT_INT8_32 ? k / 32 * 4 : kind == QUANT_ACT_INT8_256 ? k / 16 * 3 : 0;
 }
 
 /* Where weights that will be needed soon are asked for. It decides speed alone, never a bit of the results. */

@@ -50,7 +50,7 @@ static inline void store_upto(float *p, v16 a, int64_t n)
 /* ---- rounding activations ------------------------------------------------------------------------------------ */
 
 KERNELS_ALWAYS_INLINE void quantize_block(const float *x, int n, int n_sum, int8_t *q, float *d, int16_t *sum,
-                                          int16_t *parts)
+                                          int16_t *parts, int16_t *first)
 {
     v16 top = v16_abs(v16_load(x));
     for (int i = 16; i < n; i += 16)
@@ -69,6 +69,8 @@ KERNELS_ALWAYS_INLINE void quantize_block(const float *x, int n, int n_sum, int8
             v16 v = v16_mul(v16_load(x + j), v16_set1(inverse));
             v = v16_max(v16_min(v, v16_set1(127.0f)), v16_set1(-127.0f));
             struct v16_sums of_16 = v16_store_int8(q + j, v);
+            if (first && j == i)
+                first[i / n_sum] = (int16_t)of_16.all;
             s.all += of_16.all;
             s.upper += of_16.upper;
         }
@@ -81,13 +83,13 @@ KERNELS_ALWAYS_INLINE void quantize_block(const float *x, int n, int n_sum, int8
 void OPS_NAME(quantize_int8_32)(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum)
 {
     for (int64_t b = 0; b < k / 32; b++)
-        quantize_block(x + 32 * b, 32, 32, q + 32 * b, d + b, sum + b, sum + k / 32 + 2 * b);
+        quantize_block(x + 32 * b, 32, 32, q + 32 * b, d + b, sum + b, sum + k / 32 + 2 * b, sum + k / 32 * 3 + b);
 }
 
 void OPS_NAME(quantize_int8_256)(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum)
 {
     for (int64_t b = 0; b < k / 256; b++)
-        quantize_block(x + 256 * b, 256, 16, q + 256 * b, d + b, sum + 16 * b, sum + k / 16 + 32 * b);
+        quantize_block(x + 256 * b, 256, 16, q + 256 * b, d + b, sum + 16 * b, sum + k / 16 + 32 * b, NULL);
 }
 
 /* ---- element by element -------------------------------------------------------------------------------------- */

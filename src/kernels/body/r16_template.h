@@ -33,7 +33,8 @@ KERNELS_ALWAYS_INLINE void r16_acts_at(struct r16_acts *x, const struct kernel_a
     for (int t = 0; t < n_tok; t++) {
         x->q[t] = a->q + (t0 + t) * a->k + block * block_len;
         x->sum[t] = a->sum + (t0 + t) * n_sum + block * (block_len == 32 ? 1 : 16);
-        x->parts[t] = a->sum + (t0 + t) * n_sum + n_sum / 3 + block * (block_len == 32 ? 2 : 32);
+        x->parts[t] =
+            a->sum + (t0 + t) * n_sum + a->k / (block_len == 32 ? 32 : 16) + block * (block_len == 32 ? 2 : 32);
         x->d[t] = a->d + (t0 + t) * n_scale + block;
     }
 }

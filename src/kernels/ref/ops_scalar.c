@@ -56,7 +56,8 @@ static float lane_tree(float lane[16])
 }
 
 /* Blocks so small that 127 / max overflows count as zeros. */
-static void quantize_block(const float *x, int n, int n_sum, int8_t *q, float *d, int16_t *sum, int16_t *parts)
+static void quantize_block(const float *x, int n, int n_sum, int8_t *q, float *d, int16_t *sum, int16_t *parts,
+                           int16_t *first)
 {
     float max = 0;
     for (int i = 0; i < n; i++)
@@ -75,19 +76,21 @@ static void quantize_block(const float *x, int n, int n_sum, int8_t *q, float *d
         sum[i / n_sum] = (int16_t)(sum[i / n_sum] + q[i]);
         int16_t *part = parts + i / n_sum * 2 + i % 4 / 2;
         *part = (int16_t)(*part + q[i]);
+        if (first && i % n_sum == 15)
+            first[i / n_sum] = sum[i / n_sum];
     }
 }
 
 void quantize_int8_32_scalar(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum)
 {
     for (int64_t b = 0; b < k / 32; b++)
-        quantize_block(x + 32 * b, 32, 32, q + 32 * b, d + b, sum + b, sum + k / 32 + 2 * b);
+        quantize_block(x + 32 * b, 32, 32, q + 32 * b, d + b, sum + b, sum + k / 32 + 2 * b, sum + k / 32 * 3 + b);
 }
 
 void quantize_int8_256_scalar(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum)
 {
     for (int64_t b = 0; b < k / 256; b++)
-        quantize_block(x + 256 * b, 256, 16, q + 256 * b, d + b, sum + 16 * b, sum + k / 16 + 32 * b);
+        quantize_block(x + 256 * b, 256, 16, q + 256 * b, d + b, sum + 16 * b, sum + k / 16 + 32 * b, NULL);
 }
 
 void rms_norm_scalar(float *y, const float *x, const float *w, int64_t n, float eps)
