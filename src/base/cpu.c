@@ -15,8 +15,9 @@
 #endif
 
 #if defined(__x86_64__)
-static const char *const names[CPU_N_LEVEL] = {"scalar", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"};
-#define LEVELS "scalar, avx2, avxvnni, avx512, avx512vnni or amx"
+static const char *const names[CPU_N_LEVEL] = {"scalar",     "avx2",       "avxvnni", "avx512",
+                                               "avx512vnni", "avx512vbmi", "amx"};
+#define LEVELS "scalar, avx2, avxvnni, avx512, avx512vnni, avx512vbmi or amx"
 #elif defined(__aarch64__)
 static const char *const names[CPU_N_LEVEL] = {"scalar", "neon", "dotprod", "i8mm"};
 #define LEVELS "scalar, neon, dotprod or i8mm"
@@ -57,12 +58,15 @@ bool cpu_has_level(enum cpu_level level)
     bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+    bool vbmi = vnni && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("gfni");
     switch (level) {
     case CPU_AVX2: return avx2;
     case CPU_AVXVNNI: return avx2 && has_avx_vnni();
     case CPU_AVX512: return avx512;
-    case CPU_AVX512VNNI: return avx512 && __builtin_cpu_supports("avx512vnni");
-    case CPU_AMX: return avx512 && __builtin_cpu_supports("avx512vnni") && has_amx();
+    case CPU_AVX512VNNI: return vnni;
+    case CPU_AVX512VBMI: return vbmi;
+    case CPU_AMX: return vbmi && has_amx();
     default: return true;
     }
 #elif defined(__aarch64__)

@@ -15,7 +15,8 @@ enum cpu_level {
     CPU_AVXVNNI,    /* AVX-VNNI: VNNI for machines without AVX-512 */
     CPU_AVX512,     /* AVX-512 F, BW, DQ, VL */
     CPU_AVX512VNNI, /* AVX-512 VNNI */
-    CPU_AMX,        /* AMX's tiles of bytes and bfloat16, with AVX-512 VNNI */
+    CPU_AVX512VBMI, /* AVX-512 VBMI and GFNI as well */
+    CPU_AMX,        /* AMX's tiles of bytes and bfloat16 as well */
 #elif defined(__aarch64__)
     CPU_NEON,    /* what every such processor has */
     CPU_DOTPROD, /* SDOT, from Armv8.2 on */

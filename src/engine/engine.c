@@ -24,7 +24,7 @@ const char *moebius_build_info(void)
 {
     return "devices: cpu (scalar"
 #if defined(__x86_64__)
-           ", avx2, avxvnni, avx512, avx512vnni, amx"
+           ", avx2, avxvnni, avx512, avx512vnni, avx512vbmi, amx"
 #elif defined(__aarch64__)
            ", neon, dotprod, i8mm"
 #endif

@@ -16,6 +16,7 @@ static const struct level {
     const char *flags[4];
 } levels[] = {
     {"amx", {"avx512_vnni", "amx_tile", "amx_int8", "amx_bf16"}},
+    {"avx512vbmi", {"avx512_vnni", "avx512bw", "avx512vbmi", "gfni"}},
     {"avx512vnni", {"avx512f", "avx512bw", "avx512vl", "avx512_vnni"}},
     {"avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl"}},
     {"avxvnni", {"avx2", "fma", "avx_vnni"}},

@@ -44,6 +44,7 @@ static const struct kernels reference = {
 #define K_AVXVNNI(name, type, len)    [QUANT_##name] = matmul_##type##_avxvnni,
 #define K_AVX512(name, type, len)     [QUANT_##name] = matmul_##type##_avx512,
 #define K_AVX512VNNI(name, type, len) [QUANT_##name] = matmul_##type##_avx512vnni,
+#define K_AVX512VBMI(name, type, len) [QUANT_##name] = matmul_##type##_avx512vbmi,
 #define K_AMX(name, type, len)        [QUANT_##name] = matmul_##type##_amx,
 #define K_R16(name, type, len)        [QUANT_##name] = LAYOUT_R16,
 
@@ -99,9 +100,22 @@ static const struct kernels avx512vnni = {
     KERNELS_FILL_PEAKS(avx512vnni),
 };
 
+static const struct kernels avx512vbmi = {
+    .name = "avx512vbmi",
+    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_R16_LIST(K_AVX512VNNI) KERNELS_EXPAND_LIST(K_AVX512VBMI)},
+    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
+    .act =
+        {
+#include "kernels/act_kinds.def"
+        },
+    .r16_put = r16_put_avx2,
+    KERNELS_FILL_OPS(avx512),
+    KERNELS_FILL_PEAKS(avx512vnni),
+};
+
 static const struct kernels amx = {
     .name = "amx",
-    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_R16_LIST(K_AMX) KERNELS_EXPAND_LIST(K_AVX512VNNI)},
+    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_R16_LIST(K_AMX) KERNELS_EXPAND_LIST(K_AVX512VBMI)},
     .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
     .act =
         {
@@ -114,8 +128,13 @@ static const struct kernels amx = {
 };
 
 static const struct kernels *const tables[CPU_N_LEVEL] = {
-    [CPU_SCALAR] = &scalar,         [CPU_AVX2] = &avx2, [CPU_AVXVNNI] = &avxvnni, [CPU_AVX512] = &avx512,
-    [CPU_AVX512VNNI] = &avx512vnni, [CPU_AMX] = &amx,
+    [CPU_SCALAR] = &scalar,
+    [CPU_AVX2] = &avx2,
+    [CPU_AVXVNNI] = &avxvnni,
+    [CPU_AVX512] = &avx512,
+    [CPU_AVX512VNNI] = &avx512vnni,
+    [CPU_AVX512VBMI] = &avx512vbmi,
+    [CPU_AMX] = &amx,
 };
 
 #elif defined(__aarch64__)

@@ -22,13 +22,15 @@ static inline int32x4_t neon_lookup(const uint16_t *table, int32x4_t index)
 #undef LOOKUP_LANE
 
 /* Entries of a table, for an index in each word of two vectors. */
-KERNELS_ALWAYS_INLINE void ex_lookup(const uint16_t *table, int n, const vi index[2], vi out[2])
+KERNELS_ALWAYS_INLINE void ex_lookup_words(const uint16_t *table, int n, const vi index[2], vi out[2])
 {
     (void)n;
     for (int i = 0; i < 2; i++)
         out[i] = (vi){neon_lookup(table, index[i].a), neon_lookup(table, index[i].b), neon_lookup(table, index[i].c),
                       neon_lookup(table, index[i].d)};
 }
+
+#include "kernels/body/expand_words.h"
 
 static inline int32x4_t neon_reflect(int32x4_t x, int32x4_t signs, int32x4_t bit, int32x4_t twice)
 {

@@ -9,22 +9,24 @@
 #include "quant/layout.h"
 
 enum {
-    CHUNK = 64,                /* most tokens that meet an expanded block */
-    FEW = 4,                   /* tokens that meet a small block in registers */
-    SMALL = 64,                /* weights of such a block */
-    EX_SMALL_BY_FEW = TILE > 4 /* there are registers enough to expand such a block anew for each FEW tokens */
+    CHUNK = 64,             /* most tokens that meet an expanded block */
+    FEW = TILE > 4 ? 4 : 1, /* most that meet 32 weights in registers */
+    SMALL = 64 /* weights of a block that is expanded anew for each FEW tokens, where there are registers enough */
 };
 
-typedef void ex_expand_fn(struct ex_block *e, const uint8_t *p);
+typedef void ex_expand_fn(struct ex_sub *s, const struct ex_grid *grid, const uint8_t *p, int j);
 
 /* A format. Everything that takes one is inlined, so that it is a constant. */
 struct ex_format {
     ex_expand_fn *expand;
-    int len, n_vec; /* weights and vectors of a block */
-    int tail;       /* bytes of each row behind them: 0, or 2 of a half, the block's d */
-    int sub;        /* weights of a sub-block; 0: one scale for the block */
-    float unit;     /* what d is multiplied with */
-    bool wide;      /* weights use the whole range of a byte */
+    const uint16_t *grid; /* [n_grid]; NULL: it has none */
+    int n_grid;
+    int len, n_vec;            /* weights and vectors of a block */
+    int head, tail;            /* bytes before each row, a float d; behind each block of a row, a half d; or 0 */
+    vf (*d)(const uint8_t *p); /* else the block's d; NULL: each 16 weights have theirs */
+    int sub;                   /* weights with a scale of their own: 16 or 32; 0: none have */
+    float unit;                /* what a half is multiplied with */
+    bool wide;                 /* weights use the whole range of a byte */
 };
 
 /* Activations of tokens [t0, t0 + n_tok) for block i of a row, of 256 or 32 weights. */
@@ -45,219 +47,253 @@ KERNELS_ALWAYS_INLINE void ex_tokens_at(struct ex_tokens *x, const struct kernel
     }
 }
 
-/* acc[t] += the product of block i, of 256 weights, with token t0 + t. */
-KERNELS_ALWAYS_INLINE void ex_tile_256(vf acc[], const struct ex_block *e, struct ex_format f,
-                                       const struct kernel_act *a, int64_t i, int64_t t0, int n_tok, bool arranged)
+KERNELS_ALWAYS_INLINE int ex_offset(struct ex_format f)
 {
-    int sub = f.sub ? f.sub : 32, offset = f.wide ? EX_WIDE_OFFSET : EX_NARROW_OFFSET;
-    struct ex_tokens x;
-    vi s[TILE], m[TILE];
-    ex_tokens_at(&x, a, i, 256, t0, n_tok);
+    return f.wide ? EX_WIDE_OFFSET : EX_NARROW_OFFSET;
+}
+
+/* The weights of LANES rows. */
+struct ex_rows {
+    const uint8_t *block;         /* the first one, of all rows of the layout's group */
+    int64_t n_block, block_bytes; /* of a row, and from one to the next */
+    int64_t lane;                 /* the first row's in the group */
+    vf d;                         /* of the rows, where they have a head */
+};
+
+/* A block of them, as it lies (e NULL) or expanded. */
+struct ex_block {
+    const uint8_t *p;
+    const struct ex_sub *e;
+    vf d;
+};
+
+/* Weights 32j to 32j + 31 of a block, ready to be multiplied. */
+KERNELS_ALWAYS_INLINE void ex_expand(struct ex_sub *s, struct ex_format f, const struct ex_grid *grid, const uint8_t *p,
+                                     int j)
+{
+    f.expand(s, grid, p, j);
+    if (f.len < 256)
+        return;
+    vi second = f.sub == 16 ? s->scale[1] : s->scale[0];
+    if (ex_offset(f))
+        s->words = vi_or(vi_and(s->scale[0], vi_set1(0xffff)), vi_shl(second, 16));
+    s->scale[0] = ex_factor(s->scale[0]);
+    s->scale[1] = ex_factor(second);
+}
+
+/* s[t] and m[t] += what 32 weights of a block of 256 give with token t, and their offset. Moves x behind them. */
+KERNELS_ALWAYS_INLINE void ex_add_scaled(vi s[], vi m[], const struct ex_sub *e, struct ex_format f,
+                                         struct ex_tokens *x, int n_tok, bool arranged)
+{
+    int n_part = f.sub == 16 ? 2 : 1;
     KERNELS_UNROLL
-    for (int t = 0; t < n_tok; t++)
-        s[t] = m[t] = vi_set1(0);
-    for (int j = 0; j < 256 / sub; j++) {
-        ex_dot(s, e->w + j * (sub / 4), sub / 4, e->factor[j], f.wide, arranged, x.q, n_tok);
+    for (int part = 0; part < n_part; part++) {
+        ex_dot(s, e->w + 4 * part, 8 / n_part, e->scale[part], f.wide, arranged, x->q, n_tok);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
-            x.q[t] += sub;
-    }
-    for (int j = 0; offset && j < 8; j++) {
-        KERNELS_UNROLL
-        for (int t = 0; t < n_tok; t++)
-            m[t] = ex_dot_words(m[t], e->words[j], vi_bcast(x.sum[t] + 2 * j));
+            x->q[t] += 32 / n_part;
     }
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
-        vi sum = offset ? vi_sub(s[t], vi_mul(m[t], vi_set1(offset))) : s[t];
-        acc[t] = vf_fma(vf_mul(e->d[0], vf_of(sum)), vf_bcast(x.d[t]), acc[t]);
+        if (ex_offset(f))
+            m[t] = ex_dot_words(m[t], e->words, vi_bcast(x->sum[t]));
+        x->sum[t] += 2;
     }
 }
 
-/* acc[t] += the product of the 32 weights w with activations 32i to 32i + 31 of token t0 + t. d: the scale of all, or
- * of each 16 (halves). */
-KERNELS_ALWAYS_INLINE void ex_tile_32(vf acc[], const vi *w, const vf *d, struct ex_format f,
-                                      const struct kernel_act *a, int64_t i, int64_t t0, int n_tok, bool arranged)
+/* acc[t] += the product of 32 weights of a smaller block with token t. d: the scale of all, or of each 16. x: its
+ * sums over the first 16 of each 32 are `first` behind those over 32. */
+KERNELS_ALWAYS_INLINE void ex_add_plain(vf acc[], const struct ex_sub *e, const vf *d, struct ex_format f,
+                                        struct ex_tokens *x, int64_t first, int n_tok, bool arranged)
 {
-    int n_part = f.sub == 16 ? 2 : 1, first = (int)(a->k / 32 * 3);
-    struct ex_tokens x;
+    int n_part = f.sub == 16 ? 2 : 1;
     vf v[TILE];
-    ex_tokens_at(&x, a, i, 32, t0, n_tok);
     KERNELS_UNROLL
     for (int part = 0; part < n_part; part++) {
         vi s[TILE];
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
             s[t] = vi_set1(0);
-        ex_dot(s, w + 4 * part, 8 / n_part, ex_factor(vi_set1(1)), false, arranged, x.q, n_tok);
+        ex_dot(s, e->w + 4 * part, 8 / n_part, ex_factor(vi_set1(1)), false, arranged, x->q, n_tok);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++) {
-            int sum = n_part == 1 ? *x.sum[t] : part == 0 ? x.sum[t][first] : *x.sum[t] - x.sum[t][first];
+            int sum = n_part == 1 ? *x->sum[t] : part == 0 ? x->sum[t][first] : *x->sum[t] - x->sum[t][first];
             vf of_part = vf_of(vi_sub(s[t], vi_set1(EX_NARROW_OFFSET * sum)));
             v[t] = part ? vf_fma(d[1], of_part, v[t]) : vf_mul(d[0], of_part);
-            x.q[t] += 16;
+            x->q[t] += 32 / n_part;
         }
     }
     KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++) {
+        acc[t] = vf_fma(v[t], vf_bcast(x->d[t]), acc[t]);
+        x->sum[t]++;
+        x->d[t]++;
+    }
+}
+
+/* acc[t] += the product of block i of a row with token t0 + t, n_tok of them, a constant number. arranged: ex_arrange
+ * has rearranged its weights. */
+KERNELS_ALWAYS_INLINE void ex_tile(vf acc[], struct ex_block b, struct ex_format f, const struct ex_grid *grid,
+                                   const struct kernel_act *a, int64_t i, int64_t t0, int n_tok, bool arranged)
+{
+    struct ex_tokens x;
+    vi s[TILE], m[TILE];
+    ex_tokens_at(&x, a, f.len == 256 ? i : i * (f.len / 32), f.len == 256 ? 256 : 32, t0, n_tok);
+    KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
-        acc[t] = vf_fma(v[t], vf_bcast(x.d[t]), acc[t]);
+        s[t] = m[t] = vi_set1(0);
+    for (int j = 0; j < f.len / 32; j++) {
+        struct ex_sub own;
+        const struct ex_sub *e = b.e ? b.e + j : &own;
+        if (!b.e)
+            ex_expand(&own, f, grid, b.p, j);
+        if (f.len == 256)
+            ex_add_scaled(s, m, e, f, &x, n_tok, arranged);
+        else
+            ex_add_plain(acc, e, f.sub ? e->d : &b.d, f, &x, a->k / 32 * 3, n_tok, arranged);
+    }
+    if (f.len != 256)
+        return;
+    KERNELS_UNROLL
+    for (int t = 0; t < n_tok; t++) {
+        vi sum = ex_offset(f) ? vi_sub(s[t], vi_mul(m[t], vi_set1(ex_offset(f)))) : s[t];
+        acc[t] = vf_fma(vf_mul(b.d, vf_of(sum)), vf_bcast(x.d[t]), acc[t]);
+    }
 }
 
-/* 32 weights of a block of fewer than 256. */
-KERNELS_ALWAYS_INLINE void ex_tile_part(vf acc[], const struct ex_block *e, struct ex_format f,
-                                        const struct kernel_act *a, int64_t block, int part, int64_t t0, int n_tok,
-                                        bool arranged)
-{
-    ex_tile_32(acc, e->w + 8 * part, f.sub ? e->d + 2 * part : e->d, f, a, block * (f.len / 32) + part, t0, n_tok,
-               arranged);
-}
-
-/* Multiplies a block by n_tok tokens, a constant number. arranged: ex_arrange has rearranged its weights. */
-KERNELS_ALWAYS_INLINE void ex_tile(vf acc[], const struct ex_block *e, struct ex_format f, const struct kernel_act *a,
-                                   int64_t block, int64_t t0, int n_tok, bool arranged)
-{
-    if (f.len == 256)
-        ex_tile_256(acc, e, f, a, block, t0, n_tok, arranged);
-    else
-        for (int part = 0; part < f.len / 32; part++)
-            ex_tile_part(acc, e, f, a, block, part, t0, n_tok, arranged);
-}
-
-KERNELS_ALWAYS_INLINE void ex_tiles(vf acc[], const struct ex_block *e, struct ex_format f, const struct kernel_act *a,
-                                    int64_t block, int64_t t0, int64_t n_tok, bool arranged)
+KERNELS_ALWAYS_INLINE void ex_tiles(vf acc[], struct ex_block b, struct ex_format f, const struct kernel_act *a,
+                                    int64_t i, int64_t t0, int64_t n_tok, bool arranged)
 {
     int64_t t = 0;
     for (; t + TILE <= n_tok; t += TILE)
-        ex_tile(acc + t, e, f, a, block, t0 + t, TILE, arranged);
+        ex_tile(acc + t, b, f, NULL, a, i, t0 + t, TILE, arranged);
     if (TILE > 4 && n_tok - t >= 4) {
-        ex_tile(acc + t, e, f, a, block, t0 + t, 4, arranged);
+        ex_tile(acc + t, b, f, NULL, a, i, t0 + t, 4, arranged);
         t += 4;
     }
     if (n_tok - t >= 2) {
-        ex_tile(acc + t, e, f, a, block, t0 + t, 2, arranged);
+        ex_tile(acc + t, b, f, NULL, a, i, t0 + t, 2, arranged);
         t += 2;
     }
     if (n_tok - t == 1)
-        ex_tile(acc + t, e, f, a, block, t0 + t, 1, arranged);
+        ex_tile(acc + t, b, f, NULL, a, i, t0 + t, 1, arranged);
 }
 
-/* Where the LANES rows from some row on lie. */
-struct ex_rows {
-    const uint8_t *block;         /* the first, of all rows of the layout's group */
-    int64_t n_block, block_bytes; /* of a row, and from one to the next */
-    int64_t lane;                 /* the first row's in the group */
-    vf d;                         /* of the whole rows, where they have a head */
-};
-
-KERNELS_ALWAYS_INLINE struct ex_rows ex_rows_at(const struct kernel_matmul *a, struct ex_format f, int head,
-                                                int64_t row)
+KERNELS_ALWAYS_INLINE struct ex_rows ex_rows_at(const struct kernel_matmul *a, struct ex_format f, int64_t row)
 {
     struct ex_rows r = {.n_block = a->k / f.len, .lane = row % LAYOUT_R16_ROWS, .d = vf_zero()};
     r.block_bytes = f.n_vec * 64 + f.tail * LAYOUT_R16_ROWS;
     const uint8_t *group =
-        (const uint8_t *)a->w + row / LAYOUT_R16_ROWS * (head * LAYOUT_R16_ROWS + r.n_block * r.block_bytes);
-    r.block = group + head * LAYOUT_R16_ROWS;
-    if (head)
-        r.d = vf_load(group + r.lane * head);
+        (const uint8_t *)a->w + row / LAYOUT_R16_ROWS * (f.head * LAYOUT_R16_ROWS + r.n_block * r.block_bytes);
+    r.block = group + f.head * LAYOUT_R16_ROWS;
+    if (f.head)
+        r.d = vf_load(group + r.lane * f.head);
     return r;
 }
 
-KERNELS_ALWAYS_INLINE void ex_expand(struct ex_block *e, const struct kernel_matmul *a, struct ex_format f, int head,
-                                     const struct ex_rows *r, const uint8_t *block)
+/* Block i, as it lies. */
+KERNELS_ALWAYS_INLINE struct ex_block ex_block_at(const struct kernel_matmul *a, struct ex_format f,
+                                                  const struct ex_rows *r, int64_t i)
 {
-    for (int i = 0; i < f.n_vec && a->how.prefetch.ahead_bytes; i++)
-        kernels_prefetch(block + 64 * i, a->how.prefetch);
-    f.expand(e, block + r->lane * 4);
-    if (head)
-        e->d[0] = r->d;
-    else if (f.tail)
-        e->d[0] = vf_mul(vf_load_half(block + f.n_vec * 64 + r->lane * f.tail), vf_set1(f.unit));
+    const uint8_t *block = r->block + i * r->block_bytes;
+    struct ex_block b = {.p = block + r->lane * 4, .d = r->d};
+    for (int v = 0; v < f.n_vec && a->how.prefetch.ahead_bytes; v++)
+        kernels_prefetch(block + 64 * v, a->how.prefetch);
+    if (f.tail)
+        b.d = vf_mul(vf_load_half(block + f.n_vec * 64 + r->lane * f.tail), vf_set1(f.unit));
+    else if (f.d)
+        b.d = f.d(b.p);
+    return b;
 }
 
 /* Multiplies the LANES rows from `row` on by tokens [t0, t0 + n_tok). */
-KERNELS_ALWAYS_INLINE void ex_multiply(const struct kernel_matmul *a, struct ex_format f, int head, int64_t row,
-                                       int64_t t0, int64_t n_tok)
+KERNELS_ALWAYS_INLINE void ex_multiply(const struct kernel_matmul *a, struct ex_format f, const struct ex_grid *grid,
+                                       int64_t row, int64_t t0, int64_t n_tok)
 {
-    const struct ex_rows r = ex_rows_at(a, f, head, row);
+    const struct ex_rows r = ex_rows_at(a, f, row);
     bool arrange = n_tok > TILE && EX_ARRANGES != 0;
-    struct ex_block e;
+    struct ex_sub e[8];
     vf acc[CHUNK];
     for (int64_t t = 0; t < n_tok; t++)
         acc[t] = vf_zero();
-    for (int64_t b = 0; b < r.n_block; b++) {
-        ex_expand(&e, a, f, head, &r, r.block + b * r.block_bytes);
-        for (int i = 0; arrange && i < f.len / 4; i += 2)
-            ex_arrange(e.w + i);
+    for (int64_t i = 0; i < r.n_block; i++) {
+        struct ex_block b = ex_block_at(a, f, &r, i);
+        b.e = e;
+        for (int j = 0; j < f.len / 32; j++) {
+            ex_expand(e + j, f, grid, b.p, j);
+            for (int v = 0; arrange && v < 8; v += 2)
+                ex_arrange(e[j].w + v);
+        }
         if (arrange)
-            ex_tiles(acc, &e, f, a->x, b, t0, n_tok, true);
+            ex_tiles(acc, b, f, a->x, i, t0, n_tok, true);
         else
-            ex_tiles(acc, &e, f, a->x, b, t0, n_tok, false);
+            ex_tiles(acc, b, f, a->x, i, t0, n_tok, false);
     }
     for (int64_t t = 0; t < n_tok; t++)
         vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);
 }
 
-/* The same for so few tokens, a constant number, that a small block stays in registers. */
-KERNELS_ALWAYS_INLINE void ex_multiply_few(const struct kernel_matmul *a, struct ex_format f, int head, int64_t row,
-                                           int64_t t0, int n_tok)
+/* The same for a constant number of tokens, at most FEW, that meet weights in registers. */
+KERNELS_ALWAYS_INLINE void ex_multiply_few(const struct kernel_matmul *a, struct ex_format f,
+                                           const struct ex_grid *grid, int64_t row, int64_t t0, int n_tok)
 {
-    const struct ex_rows r = ex_rows_at(a, f, head, row);
+    const struct ex_rows r = ex_rows_at(a, f, row);
     vf acc[FEW];
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         acc[t] = vf_zero();
-    for (int64_t b = 0; b < r.n_block; b++) {
-        struct ex_block e;
-        ex_expand(&e, a, f, head, &r, r.block + b * r.block_bytes);
-        KERNELS_UNROLL
-        for (int part = 0; part < f.len / 32; part++)
-            ex_tile_part(acc, &e, f, a->x, b, part, t0, n_tok, false);
-    }
+    for (int64_t i = 0; i < r.n_block; i++)
+        ex_tile(acc, ex_block_at(a, f, &r, i), f, grid, a->x, i, t0, n_tok, false);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);
 }
 
 /* The same for any number of tokens, FEW at a time. */
-KERNELS_ALWAYS_INLINE void ex_multiply_by_few(const struct kernel_matmul *a, struct ex_format f, int head, int64_t row)
+KERNELS_ALWAYS_INLINE void ex_multiply_by_few(const struct kernel_matmul *a, struct ex_format f,
+                                              const struct ex_grid *grid, int64_t row)
 {
     for (int64_t t = 0; t < a->m; t += FEW)
-        switch (a->m - t) {
-        case 1: ex_multiply_few(a, f, head, row, t, 1); break;
-        case 2: ex_multiply_few(a, f, head, row, t, 2); break;
-        case 3: ex_multiply_few(a, f, head, row, t, 3); break;
-        default: ex_multiply_few(a, f, head, row, t, FEW);
+        switch (FEW == 1 ? 1 : a->m - t) {
+        case 1: ex_multiply_few(a, f, grid, row, t, 1); break;
+        case 2: ex_multiply_few(a, f, grid, row, t, 2); break;
+        case 3: ex_multiply_few(a, f, grid, row, t, 3); break;
+        default: ex_multiply_few(a, f, grid, row, t, FEW);
         }
 }
 
-KERNELS_ALWAYS_INLINE void ex_matmul(const struct kernel_matmul *a, struct ex_format f, int head)
+KERNELS_ALWAYS_INLINE void ex_matmul(const struct kernel_matmul *a, struct ex_format f)
 {
-    bool by_few = f.len <= SMALL && (a->m <= FEW || EX_SMALL_BY_FEW);
+    bool by_few = a->m <= FEW || (f.len <= SMALL && TILE > 4);
+    struct ex_grid grid;
+    if (f.grid)
+        ex_grid_open(&grid, f.grid, f.n_grid);
     for (int64_t t = 0; t < a->m; t += by_few ? a->m : CHUNK)
         for (int64_t row = a->row0; row < a->row1; row += LANES)
             if (by_few)
-                ex_multiply_by_few(a, f, head, row);
+                ex_multiply_by_few(a, f, &grid, row);
             else
-                ex_multiply(a, f, head, row, t, a->m - t < CHUNK ? a->m - t : CHUNK);
+                ex_multiply(a, f, &grid, row, t, a->m - t < CHUNK ? a->m - t : CHUNK);
 }
 
-#define EX_KERNEL(type, head, ...)                                                                                     \
+#define EX_KERNEL(type, ...)                                                                                           \
     void EX_NAME(type)(const struct kernel_matmul *a)                                                                  \
     {                                                                                                                  \
-        ex_matmul(a, (struct ex_format){.expand = ex_##type, __VA_ARGS__}, head);                                      \
+        ex_matmul(a, (struct ex_format){.expand = ex_##type, __VA_ARGS__});                                            \
     }
-EX_KERNEL(iq1_s, 0, .len = 256, .n_vec = 12, .tail = 2, .sub = 32, .unit = 0.125f)
-EX_KERNEL(iq1_m, 0, .len = 256, .n_vec = 14, .sub = 16)
-EX_KERNEL(iq2_xxs, 0, .len = 256, .n_vec = 16, .tail = 2, .sub = 32, .unit = 0.125f)
-EX_KERNEL(iq2_xs, 0, .len = 256, .n_vec = 18, .tail = 2, .sub = 16, .unit = 0.125f)
-EX_KERNEL(iq2_s, 0, .len = 256, .n_vec = 20, .tail = 2, .sub = 16, .unit = 0.125f)
-EX_KERNEL(iq3_xxs, 0, .len = 256, .n_vec = 24, .tail = 2, .sub = 32, .unit = 0.25f)
-EX_KERNEL(iq3_s, 0, .len = 256, .n_vec = 27, .tail = 2, .sub = 32, .unit = 1)
-EX_KERNEL(tq1_0, 0, .len = 256, .n_vec = 13, .tail = 2, .unit = 1)
-EX_KERNEL(tq2_0, 0, .len = 256, .n_vec = 16, .tail = 2, .unit = 1)
-EX_KERNEL(q1_0, 0, .len = 128, .n_vec = 4, .tail = 2, .unit = 1)
-EX_KERNEL(q2_0, 0, .len = 64, .n_vec = 4, .tail = 2, .unit = 1)
-EX_KERNEL(nvfp4, 0, .len = 64, .n_vec = 9, .sub = 16)
-EX_KERNEL(iq2_kt, 4, .len = 256, .n_vec = 17, .sub = 32, .wide = true)
-EX_KERNEL(iq3_kt, 4, .len = 256, .n_vec = 25, .sub = 32, .wide = true)
-EX_KERNEL(iq4_kt, 4, .len = 256, .n_vec = 32, .sub = 32, .wide = true)
+#define EX_GRID(name, n) .grid = quant_grid_##name, .n_grid = n
+EX_KERNEL(iq1_s, EX_GRID(iq1, 2048), .len = 256, .n_vec = 12, .tail = 2, .sub = 32, .unit = 0.125f)
+EX_KERNEL(iq1_m, EX_GRID(iq1, 2048), .len = 256, .n_vec = 14, .d = ex_iq1m_d, .sub = 16)
+EX_KERNEL(iq2_xxs, EX_GRID(iq2_xxs, 256), .len = 256, .n_vec = 16, .tail = 2, .sub = 32, .unit = 0.125f)
+EX_KERNEL(iq2_xs, EX_GRID(iq2_xs, 512), .len = 256, .n_vec = 18, .tail = 2, .sub = 16, .unit = 0.125f)
+EX_KERNEL(iq2_s, EX_GRID(iq2_s, 1024), .len = 256, .n_vec = 20, .tail = 2, .sub = 16, .unit = 0.125f)
+EX_KERNEL(iq3_xxs, EX_GRID(iq3_xxs, 256), .len = 256, .n_vec = 24, .tail = 2, .sub = 32, .unit = 0.25f)
+EX_KERNEL(iq3_s, EX_GRID(iq3_s, 512), .len = 256, .n_vec = 27, .tail = 2, .sub = 32, .unit = 1)
+EX_KERNEL(tq1_0, .len = 256, .n_vec = 13, .tail = 2, .unit = 1)
+EX_KERNEL(tq2_0, .len = 256, .n_vec = 16, .tail = 2, .unit = 1)
+EX_KERNEL(q1_0, .len = 128, .n_vec = 4, .tail = 2, .unit = 1)
+EX_KERNEL(q2_0, .len = 64, .n_vec = 4, .tail = 2, .unit = 1)
+EX_KERNEL(nvfp4, .len = 64, .n_vec = 9, .sub = 16)
+EX_KERNEL(iq2_kt, .head = 4, .len = 256, .n_vec = 17, .sub = 32, .wide = true)
+EX_KERNEL(iq3_kt, .head = 4, .len = 256, .n_vec = 25, .sub = 32, .wide = true)
+EX_KERNEL(iq4_kt, .head = 4, .len = 256, .n_vec = 32, .sub = 32, .wide = true)

@@ -6,7 +6,7 @@
 #include "kernels/x86/lanes_avx2.h"
 
 /* Entries of a table, for an index in each word of two vectors. Reads four bytes at each. */
-KERNELS_ALWAYS_INLINE void ex_lookup(const uint16_t *table, int n, const vi index[2], vi out[2])
+KERNELS_ALWAYS_INLINE void ex_lookup_words(const uint16_t *table, int n, const vi index[2], vi out[2])
 {
     const int *base = (const int *)(const void *)table;
     (void)n;
@@ -16,6 +16,8 @@ KERNELS_ALWAYS_INLINE void ex_lookup(const uint16_t *table, int n, const vi inde
         out[i] = _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
     }
 }
+
+#include "kernels/body/expand_words.h"
 
 /* Bytes a or, where the byte of `signs` has the bit of `bit`, twice - a. */
 static inline vi ex_reflect(vi a, vi signs, vi bit, vi twice)

@@ -4,6 +4,7 @@
 
 #include "kernels/kernels_internal.h"
 #include "kernels/x86/lanes_avx512.h"
+#include "kernels/x86/expand_common_avx512.h"
 
 /* Entries of a table of n (a power of two from 256 to 2048), for an index in each word of two vectors: permutations of
  * 64 entries, and a tree of choices by the higher bits of the index. About twice as fast as gathering; two at a time
@@ -31,7 +32,7 @@ EX_LOOKUP(1024, 512)
 EX_LOOKUP(2048, 1024)
 #undef EX_LOOKUP
 
-KERNELS_ALWAYS_INLINE void ex_lookup(const uint16_t *table, int n, const vi index[2], vi out[2])
+KERNELS_ALWAYS_INLINE void ex_lookup_words(const uint16_t *table, int n, const vi index[2], vi out[2])
 {
     switch (n) {
     case 256: ex_lookup_256(table, index, out); break;
@@ -40,19 +41,6 @@ KERNELS_ALWAYS_INLINE void ex_lookup(const uint16_t *table, int n, const vi inde
     default: ex_lookup_2048(table, index, out); break;
     }
 }
-
-/* Bytes a or, where the byte of `signs` has the bit of `bit`, twice - a. */
-static inline vi ex_reflect(vi a, vi signs, vi bit, vi twice)
-{
-    return _mm512_mask_sub_epi8(a, _mm512_test_epi8_mask(signs, bit), twice, a);
-}
-
-/* quant_nvfp4_scale of each lane: shifted into place, the bits are a float 2^120 too small. */
-static inline vf ex_nvfp4_scale(vi s)
-{
-    __m512 scale = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_and_si512(s, _mm512_set1_epi32(127)), 20));
-    __mmask16 finite = _mm512_cmpneq_epi32_mask(s, _mm512_set1_epi32(127));
-    return _mm512_maskz_mul_ps(finite, scale, _mm512_set1_ps(0x1p119f));
-}
+#include "kernels/body/expand_words.h"
 
 #endif

@@ -11,6 +11,9 @@
 KERNELS_R16_LIST(K)
 KERNELS_EXPAND_LIST(K)
 #undef K
+#define K(name, type, len) kernel_matmul_fn matmul_##type##_avx512vbmi;
+KERNELS_EXPAND_LIST(K)
+#undef K
 #define K(name, type, len) kernel_matmul_fn matmul_##type##_amx;
 KERNELS_R16_LIST(K)
 #undef K
