@@ -13,8 +13,8 @@
 
 struct ex_sub {
     vi w[8];     /* 32 weights, four a lane, in the order of the row */
-    vi scale[2]; /* of all, or of each half; with factors of their own only in blocks of 256 */
-    vi words;    /* if EX_HAS_OFFSET: the scales of the halves, as words */
+    vi scale[2]; /* in blocks of 256: of all weights, or of each half */
+    vi words;    /* the scales of the halves as words, where dots take an offset away */
     vf d[2];     /* NVFP4: of each half */
 };
 

@@ -60,11 +60,11 @@ struct ex_rows {
     vf d;                         /* of the rows, where they have a head */
 };
 
-/* A block of them, as it lies (e NULL) or expanded. */
+/* A block of them. */
 struct ex_block {
-    const uint8_t *p;
-    const struct ex_sub *e;
-    vf d;
+    const uint8_t *p;       /* as it lies, in the lanes of the rows */
+    const struct ex_sub *e; /* as it was expanded; NULL: it was not */
+    vf d;                   /* its scale, if weights have none of their own */
 };
 
 /* Weights 32j to 32j + 31 of a block, ready to be multiplied. */
