@@ -1,20 +1,19 @@
 /* Codebooks of the IQ1, IQ2 and IQ3 formats: a grid entry stands for the magnitudes (IQ1: the values) of 8 or 4
  * weights. It is kept as 16 bits of levels, 2 bits a weight in grids of 8 and 4 bits a weight in grids of 4, the
- * first weight lowest; *_values are what the levels mean. Each grid has one entry more than there are indices,
- * so that four bytes may be read at any. */
+ * first weight lowest; *_values are what the levels mean. */
 #ifndef QUANT_QUANT_GRIDS_H
 #define QUANT_QUANT_GRIDS_H
 
 #include <stdint.h>
 
 /* of 8 weights */
-extern const uint16_t quant_grid_iq1[2048 + 1];
-extern const uint16_t quant_grid_iq2_xxs[256 + 1];
-extern const uint16_t quant_grid_iq2_xs[512 + 1];
-extern const uint16_t quant_grid_iq2_s[1024 + 1];
+extern const uint16_t quant_grid_iq1[2048];
+extern const uint16_t quant_grid_iq2_xxs[256];
+extern const uint16_t quant_grid_iq2_xs[512];
+extern const uint16_t quant_grid_iq2_s[1024];
 /* of 4 weights */
-extern const uint16_t quant_grid_iq3_xxs[256 + 1];
-extern const uint16_t quant_grid_iq3_s[512 + 1];
+extern const uint16_t quant_grid_iq3_xxs[256];
+extern const uint16_t quant_grid_iq3_s[512];
 
 static const int8_t quant_iq1_values[3] = {-1, 0, 1};
 static const int8_t quant_iq2_values[3] = {8, 25, 43};

@@ -31,6 +31,7 @@ KERNELS_ALWAYS_INLINE void ex_lookup_words(const uint16_t *table, int n, const v
 }
 
 #include "kernels/body/expand_words.h"
+#include "kernels/body/expand_lookup.h"
 
 static inline int32x4_t neon_reflect(int32x4_t x, int32x4_t signs, int32x4_t bit, int32x4_t twice)
 {

@@ -29,6 +29,13 @@ struct ex_sub {
             EX_NARROW(d), 0, 0, 0                                                                                      \
     }
 
+/* What the levels of a grid mean (quant_grids.h), for ex_entry8 and ex_entry4. */
+static const uint8_t ex_levels_iq1[16] = EX_LEVELS2(-8, 0, 8, 0);
+static const uint8_t ex_levels_iq2[16] = EX_LEVELS2(8, 25, 43, 0);
+static const uint8_t ex_levels_iq3_xxs[16] = {EX_NARROW(4),  EX_NARROW(12), EX_NARROW(20), EX_NARROW(28),
+                                              EX_NARROW(36), EX_NARROW(44), EX_NARROW(52), EX_NARROW(62)};
+static const uint8_t ex_levels_iq3_s[16] = {EX_NARROW(1), EX_NARROW(3),  EX_NARROW(5),  EX_NARROW(7),
+                                            EX_NARROW(9), EX_NARROW(11), EX_NARROW(13), EX_NARROW(15)};
 /* ---- pieces ------------------------------------------------------------------------------------------------- */
 
 /* 2s + 1, s: the low bits of x */
@@ -51,27 +58,26 @@ KERNELS_ALWAYS_INLINE vi ex_byte_of(const uint8_t *p, int i, int j)
 
 /* ---- IQ2, IQ3 ----------------------------------------------------------------------------------------------- */
 
-/* Four groups of eight: entries[0] has those of bytes 0 and 2 of `signs`, entries[1] those of bytes 1 and 3. in_order:
- * these are groups 0 and 1, and 2 and 3; else 0 and 2, and 1 and 3. */
-KERNELS_ALWAYS_INLINE void ex_iq2_groups(vi w[8], const vi entries[2], vi signs, bool in_order)
+/* Four groups of eight: of the entries and signs of bytes 0 to 3 or, where they are swapped, of 0, 2, 1 and 3. */
+KERNELS_ALWAYS_INLINE void ex_iq2_groups(vi w[8], const struct ex_grid *grid, const struct ex_entries *entries,
+                                         vi signs, bool are_swapped)
 {
-    static const uint8_t levels[16] = EX_LEVELS2(8, 25, 43, 0);
     vi twice = EX_BYTES(2 * EX_NARROW_OFFSET);
     KERNELS_UNROLL
     for (int i = 0; i < 4; i++) {
-        int of = i % 2, upper = i / 2, group = in_order ? 2 * of + upper : of + 2 * upper;
-        vi sign = ex_spread(signs, i);
-        for (int half = 0; half < 2; half++)
-            w[2 * group + half] =
-                ex_reflect(ex_levels2(entries[of], 2 * upper + half, levels), sign, ex_bits(half), twice);
+        vi sign = ex_spread(signs, i), *of = w + 2 * (are_swapped ? i % 2 * 2 + i / 2 : i);
+        ex_entry8(of, grid, entries, i, ex_levels_iq2);
+        of[0] = ex_reflect(of[0], sign, ex_bits(0), twice);
+        of[1] = ex_reflect(of[1], sign, ex_bits(1), twice);
     }
 }
 
 KERNELS_ALWAYS_INLINE void ex_iq2_xxs(struct ex_sub *s, const struct ex_grid *grid, const uint8_t *p, int j)
 {
-    vi aux = EX_VEC(p, 2 * j + 1), entries[2];
-    ex_lookup(grid, 256, EX_VEC(p, 2 * j), vi_set1(0), 0, entries);
-    ex_iq2_groups(s->w, entries, ex_even_signs(ex_fields7(aux)), false);
+    vi aux = EX_VEC(p, 2 * j + 1);
+    struct ex_entries entries;
+    ex_lookup(&entries, grid, 256, EX_VEC(p, 2 * j), vi_set1(0), 0);
+    ex_iq2_groups(s->w, grid, &entries, ex_even_signs(ex_fields7(aux)), false);
     s->scale[0] = ex_odd(vi_shr(aux, 28), 4);
 }
 
@@ -84,18 +90,19 @@ KERNELS_ALWAYS_INLINE void ex_scales4(vi scale[2], vi x)
 
 KERNELS_ALWAYS_INLINE void ex_iq2_xs(struct ex_sub *s, const struct ex_grid *grid, const uint8_t *p, int j)
 {
-    vi words[2] = {EX_VEC(p, 2 * j), EX_VEC(p, 2 * j + 1)}, entries[2]; /* nine bits of an index, seven signs */
+    vi words[2] = {EX_VEC(p, 2 * j), EX_VEC(p, 2 * j + 1)}; /* nine bits of an index, seven signs */
     vi signs = vi_or(vi_and(vi_shr(words[0], 9), EX_PAIR(127)), vi_and(vi_shr(words[1], 1), EX_PAIR(127 << 8)));
-    ex_lookup9(grid, words, entries);
-    ex_iq2_groups(s->w, entries, ex_even_signs(signs), true);
+    struct ex_entries entries;
+    ex_lookup9(&entries, grid, words);
+    ex_iq2_groups(s->w, grid, &entries, ex_even_signs(signs), true);
     ex_scales4(s->scale, ex_byte_of(p, 16, j));
 }
 
 KERNELS_ALWAYS_INLINE void ex_iq2_s(struct ex_sub *s, const struct ex_grid *grid, const uint8_t *p, int j)
 {
-    vi entries[2];
-    ex_lookup(grid, 1024, EX_VEC(p, j), ex_byte_of(p, 16, j), 2, entries);
-    ex_iq2_groups(s->w, entries, EX_VEC(p, 8 + j), false);
+    struct ex_entries entries;
+    ex_lookup(&entries, grid, 1024, EX_VEC(p, j), ex_byte_of(p, 16, j), 2);
+    ex_iq2_groups(s->w, grid, &entries, EX_VEC(p, 8 + j), false);
     ex_scales4(s->scale, ex_byte_of(p, 18, j));
 }
 
@@ -104,66 +111,64 @@ KERNELS_ALWAYS_INLINE void ex_iq2_s(struct ex_sub *s, const struct ex_grid *grid
 KERNELS_ALWAYS_INLINE void ex_iq3_groups(vi w[8], const struct ex_grid *grid, int n, const uint8_t *levels,
                                          const uint8_t *p, vi high, vi signs)
 {
-    vi twice = EX_BYTES(2 * EX_NARROW_OFFSET);
+    vi twice = EX_BYTES(2 * EX_NARROW_OFFSET), sign = signs;
+    struct ex_entries entries;
     KERNELS_UNROLL
-    for (int i = 0; i < 2; i++) {
-        vi entries[2], of_first = ex_spread(signs, 2 * i), of_second = ex_spread(signs, 2 * i + 1);
-        ex_lookup(grid, n, EX_VEC(p, i), vi_shr(high, 4 * i), 1, entries);
-        KERNELS_UNROLL
-        for (int h = 0; h < 2; h++) { /* groups h and h + 2 */
-            w[4 * i + h] = ex_reflect(ex_levels4(entries[h], 0, levels), of_first, ex_bits(h), twice);
-            w[4 * i + h + 2] = ex_reflect(ex_levels4(entries[h], 1, levels), of_second, ex_bits(h), twice);
-        }
+    for (int i = 0; i < 8; i++) {
+        if (i % 4 == 0)
+            ex_lookup(&entries, grid, n, EX_VEC(p, i / 4), vi_shr(high, i), 1);
+        if (i % 2 == 0)
+            sign = ex_spread(signs, i / 2);
+        w[i] = ex_reflect(ex_entry4(grid, &entries, i % 4, levels), sign, ex_bits(i % 2), twice);
     }
 }
 
 KERNELS_ALWAYS_INLINE void ex_iq3_xxs(struct ex_sub *s, const struct ex_grid *grid, const uint8_t *p, int j)
 {
-    static const uint8_t levels[16] = {EX_NARROW(4),  EX_NARROW(12), EX_NARROW(20), EX_NARROW(28),
-                                       EX_NARROW(36), EX_NARROW(44), EX_NARROW(52), EX_NARROW(62)};
     vi aux = EX_VEC(p, 16 + j);
-    ex_iq3_groups(s->w, grid, 256, levels, p + 2 * j * 64, vi_set1(0), ex_even_signs(ex_fields7(aux)));
+    ex_iq3_groups(s->w, grid, 256, ex_levels_iq3_xxs, p + 2 * j * 64, vi_set1(0), ex_even_signs(ex_fields7(aux)));
     s->scale[0] = ex_odd(vi_shr(aux, 28), 4);
 }
 
 KERNELS_ALWAYS_INLINE void ex_iq3_s(struct ex_sub *s, const struct ex_grid *grid, const uint8_t *p, int j)
 {
-    static const uint8_t levels[16] = {EX_NARROW(1), EX_NARROW(3),  EX_NARROW(5),  EX_NARROW(7),
-                                       EX_NARROW(9), EX_NARROW(11), EX_NARROW(13), EX_NARROW(15)};
-    ex_iq3_groups(s->w, grid, 512, levels, p + 2 * j * 64, ex_byte_of(p, 16, j), EX_VEC(p, 18 + j));
+    ex_iq3_groups(s->w, grid, 512, ex_levels_iq3_s, p + 2 * j * 64, ex_byte_of(p, 16, j), EX_VEC(p, 18 + j));
     s->scale[0] = ex_odd(vi_shr(EX_VEC(p, 26), 4 * j), 4);
 }
 
 /* ---- IQ1 ---------------------------------------------------------------------------------------------------- */
 
 /* Four groups of eight, in eighths: 8 * grid + 1 or, where bit step * i of `down` is set, - 1. */
-KERNELS_ALWAYS_INLINE void ex_iq1_groups(vi w[8], const vi entries[2], vi down, int step)
+KERNELS_ALWAYS_INLINE void ex_iq1_groups(vi w[8], const struct ex_grid *grid, const struct ex_entries *entries, vi down,
+                                         int step)
 {
-    static const uint8_t levels[16] = EX_LEVELS2(-8, 0, 8, 0);
     vi one = vi_set1(1), minus = one;
     KERNELS_UNROLL
     for (int i = 0; i < 4; i++) {
         if (i == 0 || step) /* 1 where down, else -1 */
             minus = vi_or(vi_sub(vi_and(vi_shr(down, step * i), one), one), EX_BYTES(1));
-        for (int half = 0; half < 2; half++)
-            w[2 * i + half] = vi_sub8(ex_levels2(entries[i % 2], i / 2 * 2 + half, levels), minus);
+        ex_entry8(w + 2 * i, grid, entries, i, ex_levels_iq1);
+        w[2 * i] = vi_sub8(w[2 * i], minus);
+        w[2 * i + 1] = vi_sub8(w[2 * i + 1], minus);
     }
 }
 
 KERNELS_ALWAYS_INLINE void ex_iq1_s(struct ex_sub *s, const struct ex_grid *grid, const uint8_t *p, int j)
 {
-    vi high = vi_shr(EX_VEC(p, 8 + j / 2), j % 2 * 16), entries[2];
-    ex_lookup(grid, 2048, EX_VEC(p, j), high, 3, entries);
-    ex_iq1_groups(s->w, entries, vi_shr(high, 15), 0);
+    vi high = vi_shr(EX_VEC(p, 8 + j / 2), j % 2 * 16);
+    struct ex_entries entries;
+    ex_lookup(&entries, grid, 2048, EX_VEC(p, j), high, 3);
+    ex_iq1_groups(s->w, grid, &entries, vi_shr(high, 15), 0);
     s->scale[0] = ex_odd(vi_shr(high, 12), 3);
 }
 
 KERNELS_ALWAYS_INLINE void ex_iq1_m(struct ex_sub *s, const struct ex_grid *grid, const uint8_t *p, int j)
 {
-    vi high = vi_shr(EX_VEC(p, 8 + j / 2), j % 2 * 16), entries[2];
+    vi high = vi_shr(EX_VEC(p, 8 + j / 2), j % 2 * 16);
+    struct ex_entries entries;
     vi scales = vi_shr(EX_VEC(p, 12 + j / 4), j / 2 % 2 * 16 + j % 2 * 6);
-    ex_lookup(grid, 2048, EX_VEC(p, j), high, 4, entries);
-    ex_iq1_groups(s->w, entries, vi_shr(high, 3), 4);
+    ex_lookup(&entries, grid, 2048, EX_VEC(p, j), high, 4);
+    ex_iq1_groups(s->w, grid, &entries, vi_shr(high, 3), 4);
     s->scale[0] = ex_odd(scales, 3);
     s->scale[1] = ex_odd(vi_shr(scales, 3), 3);
 }

@@ -19,8 +19,9 @@ typedef void ex_expand_fn(struct ex_sub *s, const struct ex_grid *grid, const ui
 /* A format. Everything that takes one is inlined, so that it is a constant. */
 struct ex_format {
     ex_expand_fn *expand;
-    const uint16_t *grid; /* [n_grid]; NULL: it has none */
-    int n_grid;
+    const uint16_t *grid;  /* [n_grid]; NULL: it has none */
+    const uint8_t *levels; /* what its entries' levels mean, of n_weight weights each */
+    int n_grid, n_weight;
     int len, n_vec;            /* weights and vectors of a block */
     int head, tail;            /* bytes before each row, a float d; behind each block of a row, a half d; or 0 */
     vf (*d)(const uint8_t *p); /* else the block's d; NULL: each 16 weights have theirs */
@@ -267,7 +268,7 @@ KERNELS_ALWAYS_INLINE void ex_matmul(const struct kernel_matmul *a, struct ex_fo
     bool by_few = a->m <= FEW || (f.len <= SMALL && TILE > 4);
     struct ex_grid grid;
     if (f.grid)
-        ex_grid_open(&grid, f.grid, f.n_grid);
+        ex_grid_open(&grid, f.grid, f.n_grid, f.levels, f.n_weight);
     for (int64_t t = 0; t < a->m; t += by_few ? a->m : CHUNK)
         for (int64_t row = a->row0; row < a->row1; row += LANES)
             if (by_few)
@@ -281,14 +282,15 @@ KERNELS_ALWAYS_INLINE void ex_matmul(const struct kernel_matmul *a, struct ex_fo
     {                                                                                                                  \
         ex_matmul(a, (struct ex_format){.expand = ex_##type, __VA_ARGS__});                                            \
     }
-#define EX_GRID(name, n) .grid = quant_grid_##name, .n_grid = n
-EX_KERNEL(iq1_s, EX_GRID(iq1, 2048), .len = 256, .n_vec = 12, .tail = 2, .sub = 32, .unit = 0.125f)
-EX_KERNEL(iq1_m, EX_GRID(iq1, 2048), .len = 256, .n_vec = 14, .d = ex_iq1m_d, .sub = 16)
-EX_KERNEL(iq2_xxs, EX_GRID(iq2_xxs, 256), .len = 256, .n_vec = 16, .tail = 2, .sub = 32, .unit = 0.125f)
-EX_KERNEL(iq2_xs, EX_GRID(iq2_xs, 512), .len = 256, .n_vec = 18, .tail = 2, .sub = 16, .unit = 0.125f)
-EX_KERNEL(iq2_s, EX_GRID(iq2_s, 1024), .len = 256, .n_vec = 20, .tail = 2, .sub = 16, .unit = 0.125f)
-EX_KERNEL(iq3_xxs, EX_GRID(iq3_xxs, 256), .len = 256, .n_vec = 24, .tail = 2, .sub = 32, .unit = 0.25f)
-EX_KERNEL(iq3_s, EX_GRID(iq3_s, 512), .len = 256, .n_vec = 27, .tail = 2, .sub = 32, .unit = 1)
+#define EX_GRID(name, n, of, weights)                                                                                  \
+    .grid = quant_grid_##name, .n_grid = n, .levels = ex_levels_##of, .n_weight = weights
+EX_KERNEL(iq1_s, EX_GRID(iq1, 2048, iq1, 8), .len = 256, .n_vec = 12, .tail = 2, .sub = 32, .unit = 0.125f)
+EX_KERNEL(iq1_m, EX_GRID(iq1, 2048, iq1, 8), .len = 256, .n_vec = 14, .d = ex_iq1m_d, .sub = 16)
+EX_KERNEL(iq2_xxs, EX_GRID(iq2_xxs, 256, iq2, 8), .len = 256, .n_vec = 16, .tail = 2, .sub = 32, .unit = 0.125f)
+EX_KERNEL(iq2_xs, EX_GRID(iq2_xs, 512, iq2, 8), .len = 256, .n_vec = 18, .tail = 2, .sub = 16, .unit = 0.125f)
+EX_KERNEL(iq2_s, EX_GRID(iq2_s, 1024, iq2, 8), .len = 256, .n_vec = 20, .tail = 2, .sub = 16, .unit = 0.125f)
+EX_KERNEL(iq3_xxs, EX_GRID(iq3_xxs, 256, iq3_xxs, 4), .len = 256, .n_vec = 24, .tail = 2, .sub = 32, .unit = 0.25f)
+EX_KERNEL(iq3_s, EX_GRID(iq3_s, 512, iq3_s, 4), .len = 256, .n_vec = 27, .tail = 2, .sub = 32, .unit = 1)
 EX_KERNEL(tq1_0, .len = 256, .n_vec = 13, .tail = 2, .unit = 1)
 EX_KERNEL(tq2_0, .len = 256, .n_vec = 16, .tail = 2, .unit = 1)
 EX_KERNEL(q1_0, .len = 128, .n_vec = 4, .tail = 2, .unit = 1)

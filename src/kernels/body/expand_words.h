@@ -1,5 +1,5 @@
-/* Pieces of expand_blocks.h in words of 16 bits, for instruction sets that look entries of a grid up word by word.
- * Include after lanes_*.h and ex_lookup_words. */
+/* Pieces of expand_blocks.h in words of 16 bits.
+ * Include after lanes_*.h. */
 #ifndef KERNELS_BODY_EXPAND_WORDS_H
 #define KERNELS_BODY_EXPAND_WORDS_H
 
@@ -17,36 +17,16 @@ KERNELS_ALWAYS_INLINE vi ex_spread(vi x, int i)
     return vi_shuffle8(x, vi_mask16(mask[i]));
 }
 
-/* A grid, as ex_lookup reads it. */
-struct ex_grid {
-    const uint16_t *entries;
-};
-
-KERNELS_ALWAYS_INLINE void ex_grid_open(struct ex_grid *grid, const uint16_t *entries, int n)
-{
-    (void)n;
-    grid->entries = entries;
-}
-
-/* Entries of a grid of n for four indices a lane: their low eight bits are the bytes of `low`, the others bits step * i
- * on of `high`. As words: those of bytes 0 and 2, and of 1 and 3. */
-KERNELS_ALWAYS_INLINE void ex_lookup(const struct ex_grid *grid, int n, vi low, vi high, int step, vi out[2])
+/* Four indices of a lane into a grid of n, as words: those of bytes 0 and 2, and of 1 and 3. */
+KERNELS_ALWAYS_INLINE void ex_indices(vi index[2], int n, vi low, vi high, int step)
 {
     vi bytes = vi_set1(0xff00ff), bits = vi_set1(n - 256), upper = vi_set1((n - 256) << 16);
-    vi index[2] = {vi_and(low, bytes), vi_and(vi_shr(low, 8), bytes)};
-    if (n > 256) {
-        index[0] = vi_or(index[0], vi_or(vi_and(vi_shl(high, 8), bits), vi_and(vi_shl(high, 24 - 2 * step), upper)));
-        vi second = vi_or(vi_and(vi_shl(high, 8 - step), bits), vi_and(vi_shl(high, 24 - 3 * step), upper));
-        index[1] = vi_or(index[1], second);
-    }
-    ex_lookup_words(grid->entries, n, index, out);
-}
-
-/* Entries of a grid of 512 for indices in the low nine bits of each word. */
-KERNELS_ALWAYS_INLINE void ex_lookup9(const struct ex_grid *grid, const vi words[2], vi out[2])
-{
-    vi index[2] = {vi_and(words[0], vi_set1(0x1ff01ff)), vi_and(words[1], vi_set1(0x1ff01ff))};
-    ex_lookup_words(grid->entries, 512, index, out);
+    index[0] = vi_and(low, bytes);
+    index[1] = vi_and(vi_shr(low, 8), bytes);
+    if (n == 256)
+        return;
+    index[0] = vi_or(index[0], vi_or(vi_and(vi_shl(high, 8), bits), vi_and(vi_shl(high, 24 - 2 * step), upper)));
+    index[1] = vi_or(index[1], vi_or(vi_and(vi_shl(high, 8 - step), bits), vi_and(vi_shl(high, 24 - 3 * step), upper)));
 }
 
 /* Four weights from byte i of a grid entry, two bits each. Their values stand in `levels` at the level and at four

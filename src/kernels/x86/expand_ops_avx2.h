@@ -4,20 +4,97 @@
 
 #include "kernels/kernels_internal.h"
 #include "kernels/x86/lanes_avx2.h"
+#include "kernels/body/expand_words.h"
 
-/* Entries of a table, for an index in each word of two vectors. Reads four bytes at each. */
-KERNELS_ALWAYS_INLINE void ex_lookup_words(const uint16_t *table, int n, const vi index[2], vi out[2])
+/* A grid, its entries expanded to bytes: they are loaded one by one, which takes half of the time of gathering words.
+ */
+struct ex_grid {
+    union {
+        uint64_t of_8[2048];
+        uint32_t of_4[512];
+        vi v[512];
+    };
+};
+
+KERNELS_ALWAYS_INLINE void ex_grid_open(struct ex_grid *grid, const uint16_t *entries, int n, const uint8_t levels[16],
+                                        int n_weight)
 {
-    const int *base = (const int *)(const void *)table;
-    (void)n;
-    for (int i = 0; i < 2; i++) {
-        vi low = _mm256_i32gather_epi32(base, _mm256_and_si256(index[i], _mm256_set1_epi32(0xffff)), 2);
-        vi high = _mm256_i32gather_epi32(base, _mm256_srli_epi32(index[i], 16), 2);
-        out[i] = _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
+    for (int i = 0; i < n; i += 8) {
+        vi e = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(entries + i)));
+        vi *out = grid->v + i * n_weight / (int)sizeof(vi);
+        if (n_weight == 4) {
+            _mm256_store_si256(out, ex_levels4(e, 0, levels));
+            continue;
+        }
+        vi first = ex_levels2(e, 0, levels), second = ex_levels2(e, 1, levels);
+        vi even = _mm256_unpacklo_epi32(first, second), odd = _mm256_unpackhi_epi32(first, second);
+        _mm256_store_si256(out, _mm256_permute2x128_si256(even, odd, 0x20));
+        _mm256_store_si256(out + 1, _mm256_permute2x128_si256(even, odd, 0x31));
     }
 }
 
-#include "kernels/body/expand_words.h"
+/* Indices of entries, as ex_indices has them. */
+struct ex_entries {
+    _Alignas(32) uint16_t index[2][2 * LANES];
+};
+
+KERNELS_ALWAYS_INLINE void ex_put_indices(struct ex_entries *out, vi first, vi second)
+{
+    _mm256_store_si256((__m256i *)out->index[0], first);
+    _mm256_store_si256((__m256i *)out->index[1], second);
+    __asm__("" : "+m"(*out)); /* they are loaded one by one: compilers would take them out of vectors */
+}
+
+KERNELS_ALWAYS_INLINE void ex_lookup9(struct ex_entries *out, const struct ex_grid *grid, const vi words[2])
+{
+    (void)grid;
+    ex_put_indices(out, _mm256_and_si256(words[0], _mm256_set1_epi16(511)),
+                   _mm256_and_si256(words[1], _mm256_set1_epi16(511)));
+}
+
+KERNELS_ALWAYS_INLINE void ex_lookup(struct ex_entries *out, const struct ex_grid *grid, int n, vi low, vi high,
+                                     int step)
+{
+    vi index[2];
+    (void)grid;
+    ex_indices(index, n, low, high, step);
+    ex_put_indices(out, index[0], index[1]);
+}
+
+/* The index of byte i of a lane. */
+KERNELS_ALWAYS_INLINE size_t ex_index(const struct ex_entries *e, int i, int lane)
+{
+    return e->index[i % 2][2 * lane + i / 2];
+}
+
+KERNELS_ALWAYS_INLINE void ex_entry8(vi w[2], const struct ex_grid *grid, const struct ex_entries *e, int i,
+                                     const uint8_t levels[16])
+{
+    __m128 two[4]; /* lanes 2k and 2k + 1 */
+    (void)levels;
+    KERNELS_UNROLL
+    for (int k = 0; k < 4; k++) {
+        __m128i first = _mm_loadl_epi64((const __m128i *)(grid->of_8 + ex_index(e, i, 2 * k)));
+        two[k] = _mm_loadh_pi(_mm_castsi128_ps(first), (const __m64 *)(grid->of_8 + ex_index(e, i, 2 * k + 1)));
+    }
+    __m256 a = _mm256_insertf128_ps(_mm256_castps128_ps256(two[0]), two[2], 1);
+    __m256 b = _mm256_insertf128_ps(_mm256_castps128_ps256(two[1]), two[3], 1);
+    w[0] = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0x88));
+    w[1] = _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd));
+}
+
+KERNELS_ALWAYS_INLINE vi ex_entry4(const struct ex_grid *grid, const struct ex_entries *e, int i,
+                                   const uint8_t levels[16])
+{
+    __m128i two[4]; /* lanes 2k and 2k + 1 */
+    (void)levels;
+    KERNELS_UNROLL
+    for (int k = 0; k < 4; k++) {
+        __m128i first = _mm_cvtsi32_si128((int32_t)grid->of_4[ex_index(e, i, 2 * k)]);
+        two[k] = _mm_unpacklo_epi32(first, _mm_cvtsi32_si128((int32_t)grid->of_4[ex_index(e, i, 2 * k + 1)]));
+    }
+    return _mm256_setr_m128i(_mm_unpacklo_epi64(two[0], two[1]), _mm_unpacklo_epi64(two[2], two[3]));
+}
 
 /* Bytes a or, where the byte of `signs` has the bit of `bit`, twice - a. */
 static inline vi ex_reflect(vi a, vi signs, vi bit, vi twice)

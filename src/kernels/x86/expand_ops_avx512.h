@@ -5,6 +5,7 @@
 #include "kernels/kernels_internal.h"
 #include "kernels/x86/lanes_avx512.h"
 #include "kernels/x86/expand_common_avx512.h"
+#include "kernels/body/expand_words.h"
 
 /* Entries of a table of n (a power of two from 256 to 2048), for an index in each word of two vectors: permutations of
  * 64 entries, and a tree of choices by the higher bits of the index. About twice as fast as gathering; two at a time
@@ -41,6 +42,6 @@ KERNELS_ALWAYS_INLINE void ex_lookup_words(const uint16_t *table, int n, const v
     default: ex_lookup_2048(table, index, out); break;
     }
 }
-#include "kernels/body/expand_words.h"
+#include "kernels/body/expand_lookup.h"
 
 #endif

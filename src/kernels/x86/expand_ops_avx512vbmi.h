@@ -1,5 +1,6 @@
 /* What expand_blocks.h needs besides lanes_avx512.h, with AVX-512 VBMI and GFNI: entries of grids are looked up byte by
- * byte, 128 a permutation, and fields of bits are taken out of 64 at once. The functions are expand_words.h's. */
+ * byte, 128 a permutation, and fields of bits are taken out of 64 at once. The functions are those of expand_words.h
+ * and expand_lookup.h. */
 #ifndef KERNELS_X86_EXPAND_OPS_AVX512VBMI_H
 #define KERNELS_X86_EXPAND_OPS_AVX512VBMI_H
 
@@ -22,8 +23,10 @@ struct ex_grid {
     _Alignas(64) uint8_t low[2048], high[2048];
 };
 
-KERNELS_ALWAYS_INLINE void ex_grid_open(struct ex_grid *grid, const uint16_t *entries, int n)
+KERNELS_ALWAYS_INLINE void ex_grid_open(struct ex_grid *grid, const uint16_t *entries, int n, const uint8_t levels[16],
+                                        int n_weight)
 {
+    (void)levels, (void)n_weight;
     for (int i = 0; i < n; i += 32) {
         vi e = vi_load(entries + i);
         _mm256_store_si256((__m256i *)(grid->low + i), _mm512_cvtepi16_epi8(e));
@@ -61,21 +64,26 @@ KERNELS_ALWAYS_INLINE vi ex_bytes(const uint8_t *table, int n, vi low, vi high)
     }
 }
 
-KERNELS_ALWAYS_INLINE void ex_lookup(const struct ex_grid *grid, int n, vi low, vi high, int step, vi out[2])
+struct ex_entries {
+    vi words[2];
+};
+
+KERNELS_ALWAYS_INLINE void ex_lookup(struct ex_entries *out, const struct ex_grid *grid, int n, vi low, vi high,
+                                     int step)
 {
     vi upper = ex_bits_from(high, 0x03020100u * (unsigned)step), even = vi_set1(0xff00ff);
     vi first = ex_bytes(grid->low, n, low, upper), second = ex_bytes(grid->high, n, low, upper);
     enum { CHOOSE = 0xca }; /* by the first operand's bit */
-    out[0] = _mm512_ternarylogic_epi32(even, first, vi_shl(second, 8), CHOOSE);
-    out[1] = _mm512_ternarylogic_epi32(even, vi_shr(first, 8), second, CHOOSE);
+    out->words[0] = _mm512_ternarylogic_epi32(even, first, vi_shl(second, 8), CHOOSE);
+    out->words[1] = _mm512_ternarylogic_epi32(even, vi_shr(first, 8), second, CHOOSE);
 }
 
-KERNELS_ALWAYS_INLINE void ex_lookup9(const struct ex_grid *grid, const vi words[2], vi out[2])
+KERNELS_ALWAYS_INLINE void ex_lookup9(struct ex_entries *out, const struct ex_grid *grid, const vi words[2])
 {
     vi even = vi_set1(0xff00ff);
     vi low = vi_or(vi_and(words[0], even), vi_shl(vi_and(words[1], even), 8));
     vi high = vi_or(vi_and(vi_shr(words[0], 8), even), _mm512_andnot_si512(even, words[1]));
-    ex_lookup(grid, 512, low, high, 8, out);
+    ex_lookup(out, grid, 512, low, high, 8);
 }
 
 /* Permutations of 64 bytes go by the lowest six bits of an index, some of which are the next weights'. */
@@ -87,6 +95,21 @@ KERNELS_ALWAYS_INLINE vi ex_levels2(vi entry, int i, const uint8_t levels[16])
 KERNELS_ALWAYS_INLINE vi ex_levels4(vi entry, int i, const uint8_t levels[16])
 {
     return _mm512_permutexvar_epi8(ex_bits_from(entry, 0x0c080400u + 0x10101010u * (unsigned)i), vi_mask16(levels));
+}
+
+KERNELS_ALWAYS_INLINE void ex_entry8(vi w[2], const struct ex_grid *grid, const struct ex_entries *e, int i,
+                                     const uint8_t levels[16])
+{
+    (void)grid;
+    w[0] = ex_levels2(e->words[i % 2], i / 2 * 2, levels);
+    w[1] = ex_levels2(e->words[i % 2], i / 2 * 2 + 1, levels);
+}
+
+KERNELS_ALWAYS_INLINE vi ex_entry4(const struct ex_grid *grid, const struct ex_entries *e, int i,
+                                   const uint8_t levels[16])
+{
+    (void)grid;
+    return ex_levels4(e->words[i % 2], i / 2, levels);
 }
 
 /* Of each byte, the eighth bit is another field's. */
