@@ -4,15 +4,11 @@
 #define KERNELS_BODY_EXPAND_LOOKUP_H
 
 #include "kernels/kernels_internal.h"
+#include "kernels/body/expand_entries.h"
 
 /* A grid, as it is read. */
 struct ex_grid {
     const uint16_t *entries;
-};
-
-/* Entries of four indices a lane: of bytes 0 and 2, and of 1 and 3. */
-struct ex_entries {
-    vi words[2];
 };
 
 /* n_weight: what an entry stands for, 8 or 4 weights */
@@ -38,23 +34,6 @@ KERNELS_ALWAYS_INLINE void ex_lookup9(struct ex_entries *out, const struct ex_gr
 {
     vi index[2] = {vi_and(words[0], vi_set1(0x1ff01ff)), vi_and(words[1], vi_set1(0x1ff01ff))};
     ex_lookup_words(grid->entries, 512, index, out->words);
-}
-
-/* Eight weights of the entry of byte i. */
-KERNELS_ALWAYS_INLINE void ex_entry8(vi w[2], const struct ex_grid *grid, const struct ex_entries *e, int i,
-                                     const uint8_t levels[16])
-{
-    (void)grid;
-    w[0] = ex_levels2(e->words[i % 2], i / 2 * 2, levels);
-    w[1] = ex_levels2(e->words[i % 2], i / 2 * 2 + 1, levels);
-}
-
-/* Four weights of the entry of byte i. */
-KERNELS_ALWAYS_INLINE vi ex_entry4(const struct ex_grid *grid, const struct ex_entries *e, int i,
-                                   const uint8_t levels[16])
-{
-    (void)grid;
-    return ex_levels4(e->words[i % 2], i / 2, levels);
 }
 
 #endif

@@ -7,7 +7,8 @@
 #include "kernels/kernels_internal.h"
 #include "kernels/x86/expand_common_avx512.h"
 
-/* Byte k of each lane: its eight bits from bit k-th of `from`, in bytes, on; bits behind the lane are another's. */
+/* Byte k of each lane: eight bits of the lane from the one on that byte k of `from` names; behind its end are
+ * another's. */
 KERNELS_ALWAYS_INLINE vi ex_bits_from(vi x, uint32_t from)
 {
     return _mm512_multishift_epi64_epi8(_mm512_set1_epi64((int64_t)((from + 0x20202020ull) << 32 | from)), x);
@@ -17,6 +18,18 @@ KERNELS_ALWAYS_INLINE vi ex_spread(vi x, int i)
 {
     return ex_bits_from(x, 0x08080808u * (unsigned)i);
 }
+
+/* Permutations of 64 bytes go by the lowest six bits of an index, some of which are the next weights'. */
+KERNELS_ALWAYS_INLINE vi ex_levels2(vi entry, int i, const uint8_t levels[16])
+{
+    return _mm512_permutexvar_epi8(ex_bits_from(entry, 0x06040200u + 0x08080808u * (unsigned)i), vi_bcast(levels));
+}
+
+KERNELS_ALWAYS_INLINE vi ex_levels4(vi entry, int i, const uint8_t levels[16])
+{
+    return _mm512_permutexvar_epi8(ex_bits_from(entry, 0x0c080400u + 0x10101010u * (unsigned)i), vi_mask16(levels));
+}
+#include "kernels/body/expand_entries.h"
 
 /* Entries' bytes apart. */
 struct ex_grid {
@@ -64,10 +77,6 @@ KERNELS_ALWAYS_INLINE vi ex_bytes(const uint8_t *table, int n, vi low, vi high)
     }
 }
 
-struct ex_entries {
-    vi words[2];
-};
-
 KERNELS_ALWAYS_INLINE void ex_lookup(struct ex_entries *out, const struct ex_grid *grid, int n, vi low, vi high,
                                      int step)
 {
@@ -84,32 +93,6 @@ KERNELS_ALWAYS_INLINE void ex_lookup9(struct ex_entries *out, const struct ex_gr
     vi low = vi_or(vi_and(words[0], even), vi_shl(vi_and(words[1], even), 8));
     vi high = vi_or(vi_and(vi_shr(words[0], 8), even), _mm512_andnot_si512(even, words[1]));
     ex_lookup(out, grid, 512, low, high, 8);
-}
-
-/* Permutations of 64 bytes go by the lowest six bits of an index, some of which are the next weights'. */
-KERNELS_ALWAYS_INLINE vi ex_levels2(vi entry, int i, const uint8_t levels[16])
-{
-    return _mm512_permutexvar_epi8(ex_bits_from(entry, 0x06040200u + 0x08080808u * (unsigned)i), vi_bcast(levels));
-}
-
-KERNELS_ALWAYS_INLINE vi ex_levels4(vi entry, int i, const uint8_t levels[16])
-{
-    return _mm512_permutexvar_epi8(ex_bits_from(entry, 0x0c080400u + 0x10101010u * (unsigned)i), vi_mask16(levels));
-}
-
-KERNELS_ALWAYS_INLINE void ex_entry8(vi w[2], const struct ex_grid *grid, const struct ex_entries *e, int i,
-                                     const uint8_t levels[16])
-{
-    (void)grid;
-    w[0] = ex_levels2(e->words[i % 2], i / 2 * 2, levels);
-    w[1] = ex_levels2(e->words[i % 2], i / 2 * 2 + 1, levels);
-}
-
-KERNELS_ALWAYS_INLINE vi ex_entry4(const struct ex_grid *grid, const struct ex_entries *e, int i,
-                                   const uint8_t levels[16])
-{
-    (void)grid;
-    return ex_levels4(e->words[i % 2], i / 2, levels);
 }
 
 /* Of each byte, the eighth bit is another field's. */
