@@ -16,7 +16,7 @@
 static const int64_t quick_ns = 70 * 1000 * 1000, quick_type_ns = 35 * 1000 * 1000;
 
 /* What a file begins with. Its name says so, too: a file of another form is another machine's. */
-static const char form[] = "moebius tuning 6";
+static const char form[] = "moebius tuning 7";
 
 static const char *const cache_names[] = {
     [KERNEL_CACHE_L1] = "L1", [KERNEL_CACHE_L2] = "L2", [KERNEL_CACHE_NTA] = "NTA", [KERNEL_CACHE_BOTH] = "L2+L1"};

@@ -1,7 +1,7 @@
 /* What was measured of a machine, once, for the runs that follow: a text file in the cache directory, for each
  * processor, build and number of threads one.
  *
- *   moebius tuning 6
+ *   moebius tuning 7
  *   machine AMD EPYC, avx512vnni, 2 threads of 2
  *   build 0.1.0, 12.2.0
  *   task_weights 524288                struct cpu_tuning's

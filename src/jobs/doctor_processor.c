@@ -9,13 +9,15 @@
 
 /* ---- instructions ------------------------------------------------------------------------------------------------ */
 
+enum { N_FLAG = 6 };
+
 /* What kernels are called, and the flags of /proc/cpuinfo that they need; the best first. The first of one processor
  * that has them all is the level that it should run. */
 static const struct level {
     const char *name;
-    const char *flags[4];
+    const char *flags[N_FLAG];
 } levels[] = {
-    {"amx", {"avx512_vnni", "amx_tile", "amx_int8", "amx_bf16"}},
+    {"amx", {"avx512_vnni", "avx512vbmi", "gfni", "amx_tile", "amx_int8", "amx_bf16"}},
     {"avx512vbmi", {"avx512_vnni", "avx512bw", "avx512vbmi", "gfni"}},
     {"avx512vnni", {"avx512f", "avx512bw", "avx512vl", "avx512_vnni"}},
     {"avx512", {"avx512f", "avx512bw", "avx512dq", "avx512vl"}},
@@ -42,7 +44,7 @@ static int best_level(const char *flags)
 {
     for (int i = 0; i < N_LEVEL; i++) {
         bool has_all = true;
-        for (int k = 0; k < 4 && levels[i].flags[k]; k++)
+        for (int k = 0; k < N_FLAG && levels[i].flags[k]; k++)
             has_all = has_all && has_flag(flags, levels[i].flags[k]);
         if (has_all)
             return i;

@@ -76,7 +76,7 @@ static struct temp_path write_text(const char *name, const char *text)
     return p;
 }
 
-#define HEAD                    "moebius tuning 6\nmachine nowhere\nbuild never\n"
+#define HEAD                    "moebius tuning 7\nmachine nowhere\nbuild never\n"
 #define TYPE(name, ahead, from) name " " ahead " " from "\n" /* from: of several, tiles, panels */
 #define ALL(ahead, from)                                                                                               \
     "prefetch_several " ahead "\nproducts 7\n" TYPE("Q4_K", ahead, from) TYPE("Q6_K", ahead, from)                     \

@@ -60,7 +60,7 @@ static void each_model_has_its_cutoff_until_others_crowd_it_out(void **state)
 
 /* ---- the file -------------------------------------------------------------------------------------------------- */
 
-#define HEAD    "moebius tuning 6\nmachine Some CPU @ 3 GHz, avx2\nbuild 1.2, 3\n"
+#define HEAD    "moebius tuning 7\nmachine Some CPU @ 3 GHz, avx2\nbuild 1.2, 3\n"
 #define NUMBERS "task_weights 4096 spins 0 prefetch_several 0 L1 "
 
 static err_code parse(struct tuning *t, const char *text, struct err *e)
@@ -105,8 +105,8 @@ static void other_tunings_are_refused(void **state)
     static const char *const bad[] = {
         "",
         "moebius tuning 1",
-        "moebius tuning 6 machine",
-        "moebius tuning 6 machine a\nbuild",
+        "moebius tuning 7 machine",
+        "moebius tuning 7 machine a\nbuild",
         HEAD,
         HEAD "task_weights 4095 spins 0 prefetch_several 0 L1 products 0 sort_cutoff 0",
         HEAD "task_weights 1073741825 spins 0 prefetch_several 0 L1 products 0 sort_cutoff 0",

@@ -36,6 +36,7 @@ static const uint8_t ex_levels_iq3_xxs[16] = {EX_NARROW(4),  EX_NARROW(12), EX_N
                                               EX_NARROW(36), EX_NARROW(44), EX_NARROW(52), EX_NARROW(62)};
 static const uint8_t ex_levels_iq3_s[16] = {EX_NARROW(1), EX_NARROW(3),  EX_NARROW(5),  EX_NARROW(7),
                                             EX_NARROW(9), EX_NARROW(11), EX_NARROW(13), EX_NARROW(15)};
+
 /* ---- pieces ------------------------------------------------------------------------------------------------- */
 
 /* 2s + 1, s: the low bits of x */

@@ -1,6 +1,6 @@
 /* Products of formats whose weights take many steps to unpack. A block of the rows of a vector is expanded to bytes
- * (expand_blocks.h), which stay in L1 while up to CHUNK tokens meet them, or in registers where blocks are small and
- * tokens few. Layout R16.
+ * (expand_blocks.h), which stay in L1 while up to CHUNK tokens meet them, or 32 weights of each in registers, anew for
+ * each FEW tokens (kernel_how.panels_from). Layout R16.
  *
  * The including file has chosen lanes_*.h, expand_ops_*.h and expand_dot_*.h, and defines TILE, the most tokens of a
  * register tile, and EX_NAME(type), the kernels' names. */
@@ -10,8 +10,7 @@
 
 enum {
     CHUNK = 64,             /* most tokens that meet an expanded block */
-    FEW = TILE > 4 ? 4 : 1, /* most that meet 32 weights in registers */
-    SMALL = 64 /* weights of a block that is expanded anew for each FEW tokens, where there are registers enough */
+    FEW = TILE > 4 ? 4 : 1, /* most that meet 32 weights in registers: sixteen have room for one */
 };
 
 typedef void ex_expand_fn(struct ex_sub *s, const struct ex_grid *grid, const uint8_t *p, int j);
@@ -265,7 +264,7 @@ KERNELS_ALWAYS_INLINE void ex_multiply_by_few(const struct kernel_matmul *a, str
 
 KERNELS_ALWAYS_INLINE void ex_matmul(const struct kernel_matmul *a, struct ex_format f)
 {
-    bool by_few = a->m <= FEW || (f.len <= SMALL && TILE > 4);
+    bool by_few = a->m <= FEW || !a->how.panels_from || a->m < a->how.panels_from;
     struct ex_grid grid;
     if (f.grid)
         ex_grid_open(&grid, f.grid, f.n_grid, f.levels, f.n_weight);

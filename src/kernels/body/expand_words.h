@@ -1,5 +1,4 @@
-/* Pieces of expand_blocks.h in words of 16 bits.
- * Include after lanes_*.h. */
+/* Pieces of expand_blocks.h in words of 16 bits. Include after lanes_*.h. */
 #ifndef KERNELS_BODY_EXPAND_WORDS_H
 #define KERNELS_BODY_EXPAND_WORDS_H
 
