@@ -771,7 +771,8 @@ typedef struct moebius_trace {
     void (*predicted)(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
     /* The residual stream [n_embd] of the batch's last token after a layer. */
     void (*hidden)(void *user, int64_t layer, const float *x);
-    /* Something is multiplied with weights, routers apart. The rows of a matrix come in the order of the tokens. */
+    /* Something is multiplied with weights, routers apart. The rows of a matrix come in the order of the tokens. Not with
+     * several devices; MOEBIUS_USAGE there. */
     void (*product)(void *user, const moebius_product *p);
     void *user;
 } moebius_trace;

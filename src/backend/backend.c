@@ -70,6 +70,7 @@ void backend_clear(struct backend *b, const struct tensor *t)
 
 err_code backend_read(struct backend *b, const struct tensor *t, void *dst, struct err *e)
 {
+    TRY(observe_report(b, e));
     return b->v->read(b, t, dst, e);
 }
 
@@ -179,7 +180,10 @@ void backend_enqueue(struct backend *b, const struct op *op)
         abort();
     }
     assert(backend_supports(b, op));
-    b->v->enqueue(b, op);
+    if (b->observing)
+        observe_enqueue(b, op);
+    else
+        b->v->enqueue(b, op);
     if (b->between)
         b->between(b->between_user);
 }
@@ -229,6 +233,7 @@ void backend_start(struct backend *b)
 
 err_code backend_wait(struct backend *b, uint64_t fence, struct err *e)
 {
+    TRY(observe_report(b, e));
     return b->v->wait(b, fence, e);
 }
 
@@ -272,12 +277,6 @@ void backend_set_reclaim(struct backend *b, mem_reclaim_fn *reclaim, void *user)
 {
     if (b->v->set_reclaim)
         b->v->set_reclaim(b, reclaim, user);
-}
-
-void backend_observe(struct backend *b, backend_observer *observer, void *user)
-{
-    if (b->v->observe)
-        b->v->observe(b, observer, user);
 }
 
 const char *backend_name(struct backend *b)

@@ -292,7 +292,8 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent;
  *             vec[2]: what each expert's final weight is multiplied by, or absent; route
  * EXPERTS     in: x [n_embd][M], ids (-1: none), slots I32 [n_expert] (-1: not this time), weights F32 [k][M] that
- * multiply what gate and up give, or absent.  out: y [n_embd][k][M], rows of absent experts untouched.  slot_pool;
+ *             multiply what gate and up give, or absent.  out: y [n_embd][k][M], and [n_ff][k][M] what down is
+ *             multiplied by, or absent; rows of absent experts untouched in both.  slot_pool;
  *             vec[enum expert_matrix]: biases [n_ff][n_expert] of gate and up, [n_embd][n_expert] of down, by expert
  *             and not by slot, or absent; experts
  * COMBINE     in: y, weights or absent (1), shared [n_embd][M] or absent, shared gate [1][M] or absent (passed through
@@ -428,10 +429,12 @@ struct observed {
     float scale;
 };
 
-/* From now on every MATMUL, HEADS and EXPERTS shows what its weights are multiplied by (before rounding), on the thread
- * that drives the device; a matrix's rows come in the order of the tokens. NULL ends it. */
+/* From now on, until it is ended, every MATMUL, HEADS and EXPERTS shows what its weights are multiplied by (before
+ * rounding), on the thread that drives the device; a matrix's rows come in the order of the tokens. Each is waited for.
+ * An error of observing comes back from the next backend_wait or backend_read. */
 typedef void backend_observer(void *user, const struct observed *o);
-void backend_observe(struct backend *b, backend_observer *observer, void *user);
+MUST_USE err_code backend_observe(struct backend *b, backend_observer *observer, void *user, struct err *e);
+void backend_observe_end(struct backend *b); /* nobody may observe */
 
 /* ---- devices ------------------------------------------------------------------------------------------------- */
 

@@ -49,7 +49,7 @@ static size_t check_buffer_bytes(struct backend *b, const struct buffer *buf)
 
 static struct weight_shape check_weight_shape(struct backend *b, const struct weight *w)
 {
-    return (struct weight_shape){w->d.type, w->d.k, w->d.n_row};
+    return (struct weight_shape){w->d.type, w->d.k, w->d.n_row, w->d.is_observed ? w->d.name : NULL};
 }
 
 static struct slot_pool_desc check_slot_pool_shape(struct backend *b, const struct slot_pool *slot_pool)
@@ -341,7 +341,8 @@ static void check_enqueue(struct backend *b, const struct op *op)
         mirror(c, &op->in[i]);
     if (op->kind == OP_EXPERTS || op->kind == OP_HEADS ||
         op->kind == OP_SCATTER) /* these write a part of their output */
-        mirror(c, &op->out[0]);
+        for (int i = 0; i < OP_MAX_OUT; i++)
+            mirror(c, &op->out[i]);
     for (int s = 0; s < 2; s++) {
         struct op o = *op;
         for (int i = 0; i < OP_MAX_IN; i++)
@@ -423,11 +424,6 @@ static void check_set_reclaim(struct backend *b, mem_reclaim_fn *reclaim, void *
     backend_set_reclaim(check_of(b)->side[0], reclaim, user);
 }
 
-static void check_observe(struct backend *b, backend_observer *observer, void *user)
-{
-    backend_observe(check_of(b)->side[0], observer, user);
-}
-
 static void check_close(struct backend *b)
 {
     struct check *c = check_of(b);
@@ -474,7 +470,6 @@ err_code backend_check_open(struct backend **out, struct backend *primary, struc
         .room_bytes = check_room_bytes,
         .make_room = check_make_room,
         .set_reclaim = check_set_reclaim,
-        .observe = check_observe,
         .close = check_close,
     };
     *out = NULL;

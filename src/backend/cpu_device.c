@@ -134,12 +134,6 @@ static struct backend_counters cpu_counters(struct backend *b)
     return cpu_of(b)->counters;
 }
 
-static void cpu_observe(struct backend *b, backend_observer *observer, void *user)
-{
-    cpu_of(b)->observer = observer;
-    cpu_of(b)->observer_user = user;
-}
-
 static void cpu_close(struct backend *b)
 {
     cpu_trim(b);
@@ -183,7 +177,6 @@ err_code backend_cpu_open(struct backend **out, struct pool *pool, const struct 
         .trim = cpu_trim,
         .counters = cpu_counters,
         .held_bytes = cpu_held_bytes,
-        .observe = cpu_observe,
         .close = cpu_close,
     };
     *out = NULL;

@@ -303,27 +303,13 @@ static void count_experts(const struct expert_loop *x)
                               !x->plan.items[i].is_again, x->plan.items[i].n);
 }
 
-/* Shows an observer what each expert's matrices were multiplied by. */
-static void observe_experts(const struct expert_loop *x)
+/* Gives what down was multiplied by to who asked for it. */
+static void give_hidden(const struct expert_loop *x)
 {
-    const struct expert_plan *plan = &x->plan;
-    int64_t n_expert = x->op->in[2].ne[0];
-    if (!x->c->observer || !x->op->experts.tensors)
-        return;
-    const float *in = tensor_data(&x->op->in[0]), *weights = tensor_data(&x->op->in[3]);
-    for (int which = 0; which < EXPERT_N_MATRIX; which++) {
-        struct observed o = {.tensor = x->op->experts.tensors[which], .n_matrix = n_expert, .n_row = 1, .scale = 1};
-        o.stride = o.k = slot_matrix_k(&x->slot_pool->d, which);
-        for (int64_t i = 0; o.tensor && i < plan->n_item; i++)
-            for (int64_t r = plan->items[i].row0; r < plan->items[i].row0 + plan->items[i].n; r++) {
-                int32_t pair = plan->pair_of_row[r];
-                o.matrix = plan->items[i].expert;
-                o.x = which == EXPERT_DOWN ? x->hidden + r * o.k : in + pair / plan->n_used * o.k;
-                if (weights && which != EXPERT_DOWN)
-                    o.scale = weights[pair];
-                x->c->observer(x->c->observer_user, &o);
-            }
-    }
+    int64_t n_ff = x->slot_pool->d.n_ff;
+    float *out = tensor_data(&x->op->out[1]);
+    for (int64_t r = 0; out && r < x->plan.n_pair; r++)
+        memcpy(out + x->plan.pair_of_row[r] * n_ff, x->hidden + r * n_ff, (size_t)n_ff * sizeof *out);
 }
 
 void cpu_op_experts(struct cpu *c, const struct op *op)
@@ -347,5 +333,5 @@ void cpu_op_experts(struct cpu *c, const struct op *op)
     if (!x.hidden || !prepare_packing(&x) || !prepare_inputs(&x) || !(is_sorted ? run_sorted : run_direct)(&x))
         return;
     count_experts(&x);
-    observe_experts(&x);
+    give_hidden(&x);
 }

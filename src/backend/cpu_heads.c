@@ -54,21 +54,6 @@ static void multiply_head(void *arg, size_t head, int thread)
     }
 }
 
-static void observe_heads(struct cpu *c, const struct op *op)
-{
-    int64_t n_head = op->heads.n_head, ld = op->in[0].ne[0];
-    const float *x = (const float *)tensor_data(&op->in[0]) + op->heads.in_off;
-    for (int64_t i = 0; i < n_head; i++)
-        c->observer(c->observer_user, &(struct observed){.tensor = op->weight[0]->observed,
-                                                         .n_matrix = n_head,
-                                                         .matrix = i,
-                                                         .x = x + i * op->heads.in_dim,
-                                                         .k = op->heads.n_in,
-                                                         .n_row = op->in[0].ne[1],
-                                                         .stride = ld,
-                                                         .scale = 1});
-}
-
 void cpu_op_heads(struct cpu *c, const struct op *op)
 {
     const struct weight *w = op->weight[0];
@@ -84,6 +69,4 @@ void cpu_op_heads(struct cpu *c, const struct op *op)
     if (!l.work)
         return;
     pool_run(c->pool, (size_t)op->heads.n_head, multiply_head, &l);
-    if (c->observer && w->observed)
-        observe_heads(c, op);
 }

@@ -51,8 +51,6 @@ struct cpu {
     uint64_t n_fence;
     size_t n_placed; /* blocks of rounded activations so far */
     struct backend_counters counters;
-    backend_observer *observer; /* mostly NULL */
-    void *observer_user;
     struct {
         void *p;
         size_t n_bytes;

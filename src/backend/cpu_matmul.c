@@ -107,18 +107,6 @@ bool cpu_matmul(struct cpu *c, const struct cpu_product *products, int n, const 
     return true;
 }
 
-static void observe_matmul(struct cpu *c, const struct weight *w, const struct tensor *x)
-{
-    if (w->observed)
-        c->observer(c->observer_user, &(struct observed){.tensor = w->observed,
-                                                         .n_matrix = 1,
-                                                         .x = tensor_data(x),
-                                                         .k = w->k,
-                                                         .n_row = x->ne[1],
-                                                         .stride = w->k,
-                                                         .scale = 1});
-}
-
 void cpu_op_matmul(struct cpu *c, const struct op *op)
 {
     struct cpu_product products[OP_MAX_OUT];
@@ -126,7 +114,5 @@ void cpu_op_matmul(struct cpu *c, const struct op *op)
     for (; n < OP_MAX_OUT && op->weight[n]; n++)
         products[n] = (struct cpu_product){op->weight[n], tensor_data(&op->vec[n]), tensor_data(&op->out[n])};
     assert(n > 0);
-    bool done = cpu_matmul(c, products, n, tensor_data(&op->in[0]), op->in[0].ne[1]);
-    for (int i = 0; i < n && done && c->observer; i++)
-        observe_matmul(c, op->weight[i], &op->in[0]);
+    cpu_matmul(c, products, n, tensor_data(&op->in[0]), op->in[0].ne[1]);
 }

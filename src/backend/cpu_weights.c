@@ -56,7 +56,7 @@ static int64_t load_rows(const struct cpu *c, int64_t n_row, size_t row_bytes)
 
 struct weight_shape cpu_weight_shape(struct backend *b, const struct weight *w)
 {
-    return (struct weight_shape){w->type, w->k, w->n_row};
+    return (struct weight_shape){w->type, w->k, w->n_row, w->observed};
 }
 
 void cpu_weight_close(struct backend *b, struct weight *w)

@@ -7,7 +7,8 @@
 /* A matrix of weights, whatever holds it. */
 struct weight_shape {
     const struct quant_info *type;
-    int64_t k, n_row; /* row length, rows */
+    int64_t k, n_row;     /* row length, rows */
+    const char *observed; /* the tensor's name for observers; NULL: it is not shown */
 };
 
 /* What an operation's weights and slot pool are; zero where there are none. */
@@ -74,7 +75,6 @@ struct backend_vtable {
     size_t (*room_bytes)(struct backend *b);
     bool (*make_room)(struct backend *b, size_t n_bytes);
     void (*set_reclaim)(struct backend *b, mem_reclaim_fn *reclaim, void *user);
-    void (*observe)(struct backend *b, backend_observer *observer, void *user); /* NULL: it runs nothing */
     void (*close)(struct backend *b);
 };
 
@@ -84,9 +84,15 @@ struct backend {
     const char *name; /* for messages; borrowed */
     void (*between)(void *user);
     void *between_user;
+    struct observing *observing; /* NULL: nobody observes (observe.c) */
 };
 
 /* Hands on the first error of a device's queue, if there is one, and forgets it. */
 MUST_USE err_code backend_report(struct err *pending, struct err *e);
+
+/* Enqueues an operation and shows what its weights are multiplied by. */
+void observe_enqueue(struct backend *b, const struct op *op);
+/* Hands on the first error of doing so. */
+MUST_USE err_code observe_report(struct backend *b, struct err *e);
 
 #endif

@@ -31,7 +31,8 @@ static err_code imatrix(struct imatrix_command *c, struct err *e)
     if (!c->file)
         return err_set(e, ERR_USAGE, "no text: name one with -f FILE");
     TRY(output_file_check(c->out, e));
-    c->model.gpu = c->model.gpu ? c->model.gpu : "none"; /* GPUs don't show what is multiplied */
+    if (!c->model.gpu && !c->model.devices) /* the file is the same on each machine unless a GPU is asked for */
+        c->model.gpu = "none";
     TRY(cli_open_engine(&c->model, &c->opened, e));
     TRY(cli_read_tokens(c->file, moebius_engine_vocab(c->opened.engine), &c->ids, &c->n_ids, e));
     TRY(cli_open_session(&c->model, c->model.n_ctx, &c->opened, e));
@@ -54,6 +55,7 @@ static int run(const struct command *command, int argc, char **argv)
     struct imatrix_command c = {.model.n_ctx = 512, .out = "imatrix.gguf"};
     const struct option options[] = {
         MODEL_BASE_OPTIONS(c.model),
+        MODEL_ONE_DEVICE_OPTIONS(c.model),
         MODEL_KERNEL_OPTIONS(c.model),
         {"--file,-f", OPT_INPUT, &c.file, "FILE", "the text (-: standard input)", 0, 0, 0},
         {"--out,-o", OPT_OUTPUT, &c.out, "FILE", "the file to write (imatrix.gguf)", 0, 0, 0},

@@ -60,13 +60,15 @@ struct model_options {
     {"--offline", OPT_FLAG, &(o).offline, "", "don't fetch a model that is named and is not here", 0, 0, 0,             \
      GROUP_MACHINE},                                                                                                   \
     SANDBOX_OPTION((o).no_sandbox)
-#define MODEL_DEVICE_OPTIONS(o)                                                                                        \
+#define MODEL_DEVICE_OPTIONS(o) MODEL_ONE_DEVICE_OPTIONS(o), MODEL_DIVISION_OPTIONS(o)
+#define MODEL_ONE_DEVICE_OPTIONS(o)                                                                                    \
     {"--devices", OPT_DEVICES, &(o).devices, "cpu:N|vulkan:N[,...]", "threads and GPUs, in place of --threads", 0, 0,   \
      0, GROUP_MACHINE},                                                                                                \
     {"--gpu", OPT_GPU, &(o).gpu, "auto|none|N", "the best GPU, no one, or number N, in place of --devices", 0, 0, 0,    \
      GROUP_COMMON},                                                                                                    \
     {"--vram", OPT_SIZE, &(o).vram_bytes, "SIZE", "memory that each GPU may take at most (what is free)", 0, 0, 0,      \
-     GROUP_MEMORY},                                                                                                    \
+     GROUP_MEMORY}
+#define MODEL_DIVISION_OPTIONS(o)                                                                                      \
     {"--n-cpu-moe", OPT_STRING, &(o).n_cpu_moe, "N", "the last N layers' experts stay in memory, the others on the GPU",  \
      0, 0, 0, GROUP_MEMORY},                                                                                           \
     {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]",                                                                \

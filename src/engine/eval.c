@@ -391,8 +391,6 @@ static err_code check_item(const moebius_engine *g, const moebius_batch_item *it
     for (size_t j = 0; j < i; j++)
         if (items[j].session == x->session)
             return err_set(e, ERR_USAGE, "a session comes twice in one batch: expected each once");
-    if (g->devices[0].vulkan && t->product)
-        return err_set(e, ERR_USAGE, "what matrices are multiplied by is not shown by GPUs: expected a CPU device");
     if ((g->places.n_place || engine_has_stages(g)) && (t->product || car_is_on(&x->session->car)))
         return err_set(e, ERR_USAGE, "%s with %s on several devices: expected one device",
                        t->product ? "watching products" : "cache-aware routing",
@@ -444,11 +442,10 @@ static err_code run_observed(struct eval *v, struct err *e)
     moebius_session *s = v->items[0].session;
     atomic_store(&g->is_interrupted, false);
     topology_bind_caller(g->topology);
-    if (s->trace.product)
-        backend_observe(g->device, observed, s);
-    err_code code = run_fitting(v, e);
-    if (s->trace.product)
-        backend_observe(g->device, NULL, NULL);
+    err_code code = s->trace.product ? backend_observe(g->device, observed, s, e) : ERR_OK;
+    if (code == ERR_OK)
+        code = run_fitting(v, e);
+    backend_observe_end(g->device);
     set_cancel(g, NULL);
     topology_release_caller(g->topology);
     return code;

@@ -80,12 +80,12 @@ static int run_matmul(struct vk *v, struct op *ops, int n)
     return then ? 2 : 1;
 }
 
-/* Experts of direct dispatch, their weighted sum and what that is added to. */
+/* Experts of direct dispatch, their weighted sum and what that is added to; alone where hidden rows are asked for. */
 static int run_experts(struct vk *v, struct op *ops, int n)
 {
     const struct op *op = ops, *combine = at_kind(ops, n, 1, OP_COMBINE), *add = NULL;
     const struct tensor *y = &op->out[0];
-    bool is_sum = combine && vk_is_same(&combine->in[0], y) && !vk_overlap(&combine->out[0], y) &&
+    bool is_sum = combine && !op->out[1].buffer && vk_is_same(&combine->in[0], y) && !vk_overlap(&combine->out[0], y) &&
                   !vk_overlap(&combine->out[0], &op->in[1]) && !vk_overlap(&combine->out[0], &op->in[2]);
     for (int i = 1; i < 4 && is_sum; i++)
         is_sum = !vk_overlap(&combine->in[i], y) && !vk_overlap(&combine->in[i], &combine->out[0]);

@@ -367,6 +367,7 @@ struct weight {
     struct vk_piece *parts; /* [n_part] */
     struct vk_table *table; /* their addresses */
     size_t n_bytes;
+    const char *observed; /* the tensor's name for observers; NULL: it is not shown */
 };
 
 err_code vk_weight_load(struct backend *b, const struct weight_desc *d, const struct weight_source *src,

@@ -96,7 +96,7 @@ struct expert_push {
 struct experts {
     struct vk *v;
     const struct op *op;
-    struct buffer *hidden;  /* [n_ff] for each pair */
+    struct tensor hidden;   /* [n_ff] for each pair */
     struct buffer *sorted;  /* NULL: direct */
     struct buffer *done;    /* of direct dispatch: a counter for each workgroup of a token's sum */
     int64_t n_pair, n_used; /* pairs of a token and an expert; experts of a token */
@@ -112,7 +112,7 @@ static struct vk_touched touched(const struct experts *x, enum vk_expert_step st
         vk_reads(&t, &x->op->in[i]);
     if (step != STEP_DOWN)
         vk_reads(&t, &x->op->in[0]);
-    vk_whole(&t, x->hidden, step != STEP_DOWN);
+    (step == STEP_DOWN ? vk_reads : vk_writes)(&t, &x->hidden);
     if (x->sorted)
         vk_whole(&t, x->sorted, false);
     if (step == STEP_DOWN)
@@ -124,7 +124,7 @@ static struct vk_touched touched(const struct experts *x, enum vk_expert_step st
 static bool round_input(const struct experts *x, enum quant_type type, const struct vk_rows *rows, bool is_down,
                         uint64_t *address, struct vk_touched *touched)
 {
-    const struct vk_access from = is_down ? vk_access_buffer(x->hidden, false) : vk_access_tensor(&x->op->in[0], false);
+    const struct vk_access from = vk_access_tensor(is_down ? &x->hidden : &x->op->in[0], false);
     const struct buffer *runs = vk_round_rows(x->v, type, rows, &from);
     if (!runs)
         return false;
@@ -137,7 +137,7 @@ static bool round_input(const struct experts *x, enum quant_type type, const str
 static struct vk_rows rows_of(const struct experts *x, bool is_down)
 {
     const struct slot_pool_desc *d = &x->op->slot_pool->d;
-    return is_down ? (struct vk_rows){vk_buffer_address(x->hidden), d->n_ff, x->n_pair}
+    return is_down ? (struct vk_rows){vk_address(&x->hidden), d->n_ff, x->n_pair}
                    : (struct vk_rows){vk_address(&x->op->in[0]), d->n_embd, x->op->in[0].ne[1]};
 }
 
@@ -157,7 +157,7 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
         .sorted = x->sorted ? vk_buffer_address(x->sorted) : 0,
         .weights = vk_address(&op->in[3]),
         .bias = {vk_address(&op->vec[first]), step == STEP_GATE_UP ? vk_address(&op->vec[EXPERT_UP]) : 0},
-        .y = is_down ? vk_address(&op->out[0]) : vk_buffer_address(x->hidden),
+        .y = is_down ? vk_address(&op->out[0]) : vk_address(&x->hidden),
         .off = {(uint32_t)s->image.off[first], (uint32_t)s->image.off[EXPERT_UP]},
         .k = (uint32_t)k,
         .n_row = (uint32_t)n_row,
@@ -303,12 +303,14 @@ static bool prepare(struct vk *v, const struct op *op, struct experts *x)
     const struct slot_pool_desc *d = &op->slot_pool->d;
     int64_t m = op->in[0].ne[1], k = op->in[1].ne[0];
     *x = (struct experts){.v = v, .op = op, .n_pair = m * k, .n_used = k, .tile = 1, .n_tile = (uint32_t)(m * k)};
-    x->hidden = vk_scratch(v, VK_SCRATCH_HIDDEN, (size_t)(x->n_pair * d->n_ff) * sizeof(float));
+    x->hidden = op->out[1].buffer ? op->out[1] : (struct tensor){.type = ELEM_F32, .ne = {d->n_ff, k, m}};
+    if (!x->hidden.buffer)
+        x->hidden.buffer = vk_scratch(v, VK_SCRATCH_HIDDEN, tensor_bytes(&x->hidden));
     if (m > op->experts.sort_cutoff || m * k > v->limits.n_workgroup_y)
         prepare_sort(x);
     else
         x->done = done_counters(v, m * vk_groups(d->n_embd, ROWS));
-    return x->hidden && (x->sorted || x->done);
+    return x->hidden.buffer && (x->sorted || x->done);
 }
 
 void vk_scratch_experts(struct vk *v, const struct op *op)

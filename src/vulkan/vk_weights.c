@@ -207,7 +207,8 @@ err_code vk_weight_load(struct backend *b, const struct weight_desc *d, const st
     struct weight *w = mem_calloc(1, sizeof *w);
     if (!w)
         return err_nomem(e, sizeof *w, d->name);
-    *w = (struct weight){.type = d->type, .k = d->k, .n_row = d->n_row};
+    *w = (struct weight){
+        .type = d->type, .k = d->k, .n_row = d->n_row, .observed = d->is_observed ? d->name : NULL};
     err_code code = place(v, w, d->name, e);
     if (code == ERR_OK)
         code = load(v, w, src, d->name, e);
@@ -221,5 +222,5 @@ err_code vk_weight_load(struct backend *b, const struct weight_desc *d, const st
 
 struct weight_shape vk_weight_shape(struct backend *b, const struct weight *w)
 {
-    return (struct weight_shape){w->type, w->k, w->n_row};
+    return (struct weight_shape){w->type, w->k, w->n_row, w->observed};
 }

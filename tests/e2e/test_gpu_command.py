@@ -6,11 +6,13 @@ import atexit
 import contextlib
 import glob
 import json
+import math
 import os
 import shutil
 import sys
 import tempfile
 
+from gguf_reader import read_gguf
 from run_functions import program_runner, run_functions
 
 MOEBIUS, DEMO, GOLDEN = map(os.path.abspath, sys.argv[1:4])
@@ -85,16 +87,36 @@ def test_gpus():
     for submission in (3,) if SANITIZED else (1, 3, 7):  # in the prompt; when loading, later
         fails(1, *args, "--devices", "vulkan:0", env={"MOEBIUS_VULKAN_LOSE": str(submission)}, says=["the device was lost"])
     fails(5, *args, "--devices", "vulkan:0", env={"MOEBIUS_VULKAN_WITHOUT": "bufferDeviceAddress"}, says=["bufferDeviceAddress"])
-    text = tmp("gpu.txt")
-    with open(text, "w", encoding="utf-8") as f:
-        f.write("a cat sat on a mat " * 200)
-    fails(2, "imatrix", "-m", DEMO, "-f", text, "-o", tmp("gpu.imatrix"), "--devices", "vulkan:0", says=["no option --devices"])
     fails(2, *args, "--devices", "vulkan:0", "--reference", says=["the reference is a CPU device"])
 
 
 def gpu_is_there():
     about = json.loads(out("devices", "--json"))
     return about["gpus"] and about["gpus"][0]["usable"]
+
+
+def test_imatrix_is_that_of_the_processor():
+    """Sums of a GPU are the reference's but for rounding, whatever experts it holds; a division of experts shows no products."""
+    if not gpu_is_there():
+        return
+    model, files = os.path.join(GOLDEN, "qwen3moe.gguf"), []
+    text = tmp("gpu.txt")
+    with open(text, "w", encoding="utf-8") as f:
+        f.write("It was a dark and stormy night; the rain fell in torrents. " * 10)
+    args = ["imatrix", "-m", model, "-f", text, "--ctx", 24, "--chunks", 2, "--kv", "f32"]
+    runs = [["--reference"], ["--gpu", 0]] + ([] if SANITIZED else [["--devices", "vulkan:0", "--expert-ram", "40%"]])
+    for i, extra in enumerate(runs):
+        files.append(tmp(f"gpu{i}.imatrix"))
+        run(*args, "-o", files[-1], *extra)
+    (_, want), (_, got) = read_gguf(files[0]), read_gguf(files[1])
+    assert want.keys() == got.keys() and len(want) > 30
+    for name, (ne, sums) in want.items():
+        off = math.dist(sums, got[name][1])
+        assert got[name][0] == ne and off <= (0 if name.endswith(".counts") else 1e-3 * math.hypot(*sums)), (name, off)
+    for path in files[2:]:
+        with open(files[1], "rb") as one, open(path, "rb") as other:
+            assert one.read() == other.read()
+    fails(2, *args, "-o", tmp("no.imatrix"), "--devices", "vulkan:0,cpu:1", says=["expected one device"])
 
 
 def test_drivers_may_lie_anywhere():

@@ -75,7 +75,7 @@ def test_help_has_common_options_first_and_each_once():
     assert where == sorted(where)
     for common in ("--prompt", "-n ", "--temp", "--ctx", "--model", "--ram"):
         assert text.index(f"{common}", text.index("\noptions:")) < where[1], common
-    assert "--sort-cutoff" not in names("tune") and "--devices" not in names("imatrix")
+    assert "--sort-cutoff" not in names("tune") and "--split" not in names("imatrix")
 
 
 def test_version_and_help_by_every_usual_name():

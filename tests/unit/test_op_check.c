@@ -124,7 +124,7 @@ static struct op good(const struct operands *o, enum op_kind kind)
     case OP_EXPERTS:
         return (struct op){.kind = kind,
                            .in = {x, shape(o, ELEM_I32, N_USED, M, 1), ints(o, N_EXPERT), rows(o, N_USED)},
-                           .out = {shape(o, ELEM_F32, N_EMBD, N_USED, M)},
+                           .out = {shape(o, ELEM_F32, N_EMBD, N_USED, M), shape(o, ELEM_F32, N_FF, N_USED, M)},
                            .vec = {shape(o, ELEM_F32, N_FF, N_EXPERT, 1), shape(o, ELEM_F32, N_FF, N_EXPERT, 1),
                                    shape(o, ELEM_F32, N_EMBD, N_EXPERT, 1)},
                            .slot_pool = o->slots,
