@@ -278,6 +278,7 @@ typedef struct moebius_device {
     uint64_t work_bytes;    /* activations */
     int64_t first_layer;    /* it computes n_layer layers from this one on, but for experts that others have */
     int64_t n_layer;        /* 0: it computes experts alone */
+    bool is_gpu;
 } moebius_device;
 
 /* False: there is no device i. */
@@ -313,6 +314,9 @@ typedef struct moebius_op_stats {
 enum { MOEBIUS_MAX_OP = 64 };
 /* Fills stats and returns how many kinds there are, at most MOEBIUS_MAX_OP. */
 MOEBIUS_INLINE int moebius_engine_op_stats(const moebius_engine *engine, moebius_op_stats stats[MOEBIUS_MAX_OP]);
+/* The same of device i alone, of those that moebius_engine_device tells of; 0: there is no such device. A GPU is read,
+ * and waited for. */
+MOEBIUS_INLINE int moebius_device_op_stats(const moebius_engine *engine, int i, moebius_op_stats stats[MOEBIUS_MAX_OP]);
 
 /* Ends the evaluation that is running, if there is one, with MOEBIUS_CANCELLED, within some 50 ms. For any thread and
  * for signal handlers. */
@@ -354,6 +358,16 @@ typedef struct moebius_roof {
     double float_per_s;      /* multiply-adds on floats */
     double tile_per_s;       /* multiply-adds on bytes by a matrix unit (AMX); 0: products go to none */
 } moebius_roof;
+
+/* What a GPU can do now. */
+typedef struct moebius_gpu_roof {
+    double bytes_per_s; /* bytes read and written by copies within its memory */
+    double dispatch_s;  /* seconds that a dispatch of no work takes which waits for the one before */
+} moebius_gpu_roof;
+/* Of device i, a GPU; it takes some tenths of a second at most, and 512 MiB of the GPU's memory or an eighth of what is
+ * free meanwhile. MOEBIUS_USAGE where the device is none. */
+MOEBIUS_INLINE moebius_status moebius_device_measure_roof(moebius_engine *engine, int i, moebius_gpu_roof *roof,
+                                                          moebius_error *error);
 
 /* Takes some 50 ms. The first call also takes 256 MiB of memory or more, 32 MiB a thread, which the engine keeps until
  * it is closed. */
@@ -771,8 +785,8 @@ typedef struct moebius_trace {
     void (*predicted)(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *ids);
     /* The residual stream [n_embd] of the batch's last token after a layer. */
     void (*hidden)(void *user, int64_t layer, const float *x);
-    /* Something is multiplied with weights, routers apart. The rows of a matrix come in the order of the tokens. Not with
-     * several devices; MOEBIUS_USAGE there. */
+    /* Something is multiplied with weights, routers apart. The rows of a matrix come in the order of the tokens. Not
+     * with several devices; MOEBIUS_USAGE there. */
     void (*product)(void *user, const moebius_product *p);
     void *user;
 } moebius_trace;
@@ -1054,6 +1068,10 @@ MOEBIUS_API void moebius_moe_layer_at_sized(const moebius_engine *engine, int la
 MOEBIUS_API void moebius_engine_counters_sized(const moebius_engine *engine, moebius_counters *out, size_t out_bytes);
 MOEBIUS_API int moebius_list_gpus_sized(moebius_gpu *gpus, int n_max, size_t gpu_bytes, moebius_error *error);
 MOEBIUS_API int moebius_engine_op_stats_sized(const moebius_engine *engine, moebius_op_stats *stats, size_t stat_bytes);
+MOEBIUS_API int moebius_device_op_stats_sized(const moebius_engine *engine, int i, moebius_op_stats *stats,
+                                              size_t stat_bytes);
+MOEBIUS_API moebius_status moebius_device_measure_roof_sized(moebius_engine *engine, int i, moebius_gpu_roof *roof,
+                                                             size_t roof_bytes, moebius_error *error);
 MOEBIUS_API moebius_status moebius_engine_measure_roof_sized(moebius_engine *engine, moebius_roof *roof,
                                                              size_t roof_bytes, moebius_error *error);
 MOEBIUS_API bool moebius_engine_source_sized(const moebius_engine *engine, int i, moebius_source *out,
@@ -1165,6 +1183,17 @@ MOEBIUS_INLINE int moebius_list_gpus(moebius_gpu *gpus, int n_max, moebius_error
 MOEBIUS_INLINE int moebius_engine_op_stats(const moebius_engine *engine, moebius_op_stats stats[MOEBIUS_MAX_OP])
 {
     return moebius_engine_op_stats_sized(engine, stats, sizeof *stats);
+}
+
+MOEBIUS_INLINE int moebius_device_op_stats(const moebius_engine *engine, int i, moebius_op_stats stats[MOEBIUS_MAX_OP])
+{
+    return moebius_device_op_stats_sized(engine, i, stats, sizeof *stats);
+}
+
+MOEBIUS_INLINE moebius_status moebius_device_measure_roof(moebius_engine *engine, int i, moebius_gpu_roof *roof,
+                                                          moebius_error *error)
+{
+    return moebius_device_measure_roof_sized(engine, i, roof, sizeof *roof, error);
 }
 
 MOEBIUS_INLINE moebius_status moebius_engine_measure_roof(moebius_engine *engine, moebius_roof *roof,

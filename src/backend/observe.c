@@ -147,7 +147,7 @@ static void observe_experts(struct backend *b, const struct op *op)
                       .ids = read_back(b, &op->in[1], IDS),
                       .slots = read_back(b, &op->in[2], SLOTS),
                       .weights = read_back(b, &op->in[3], WEIGHTS)};
-    bool is_placed = b->observing->error.code == ERR_OK && place_hidden(b, op, &o.out[1]);
+    bool is_placed = p.x && p.ids && p.slots && place_hidden(b, op, &o.out[1]);
     b->v->enqueue(b, &o);
     p.hidden = is_placed ? read_back(b, &o.out[1], HIDDEN) : NULL;
     for (enum expert_matrix which = 0; which < EXPERT_N_MATRIX && p.hidden; which++)

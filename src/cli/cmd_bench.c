@@ -103,6 +103,33 @@ static void print_ops(const struct bench_result *r, const char *name, const stru
     }
 }
 
+static void print_machine(const struct bench_result *r)
+{
+    printf("the machine: memory %.1f to %.1f GB/s\n"
+           "multiply-adds: int8 %.0f to %.0f G/s, float %.0f to %.0f G/s",
+           r->least.read_bytes_per_s / 1e9, r->best.read_bytes_per_s / 1e9, r->least.int8_per_s / 1e9,
+           r->best.int8_per_s / 1e9, r->least.float_per_s / 1e9, r->best.float_per_s / 1e9);
+    if (r->best.tile_per_s > 0)
+        printf(", tiles %.0f to %.0f G/s", r->least.tile_per_s / 1e9, r->best.tile_per_s / 1e9);
+    printf("\n");
+}
+
+/* What a GPU that computes all could do: four fifths of its memory's bandwidth, and dispatches one after the other. */
+static double gpu_tok_per_s(const struct bench_result *r, const struct bench_phase *p)
+{
+    double s = p->n_bytes / (0.8 * r->gpu.bytes_per_s) + p->n_dispatch * r->gpu.dispatch_s;
+    return r->is_gpu_alone && p->n_tok ? 1 / s : 0;
+}
+
+static void print_dispatches(const struct bench_result *r, const char *name, const struct bench_phase *p)
+{
+    double could = gpu_tok_per_s(r, p);
+    if (could > 0)
+        printf("%s: %.1f dispatches a token; with these and 0.8 of the GPU's memory bandwidth %.1f tokens/s, of which "
+               "%.2f\n",
+               name, p->n_dispatch, could, p->tok_per_s.median / could);
+}
+
 static void print_table(const struct bench_command *b, const struct bench_result *r)
 {
     const moebius_engine *g = b->opened.engine;
@@ -111,13 +138,12 @@ static void print_table(const struct bench_command *b, const struct bench_result
     if (moebius_n_memory_node(g) > 1)
         printf(" on %d memory nodes", moebius_n_memory_node(g));
     printf(", sort cutoff %lld\n", (long long)moebius_engine_sort_cutoff(g));
-    printf("the machine: memory %.1f to %.1f GB/s\n"
-           "multiply-adds: int8 %.0f to %.0f G/s, float %.0f to %.0f G/s",
-           r->least.read_bytes_per_s / 1e9, r->best.read_bytes_per_s / 1e9, r->least.int8_per_s / 1e9,
-           r->best.int8_per_s / 1e9, r->least.float_per_s / 1e9, r->best.float_per_s / 1e9);
-    if (r->best.tile_per_s > 0)
-        printf(", tiles %.0f to %.0f G/s", r->least.tile_per_s / 1e9, r->best.tile_per_s / 1e9);
-    printf("\n\n");
+    if (r->best.read_bytes_per_s > 0)
+        print_machine(r);
+    if (r->gpu.bytes_per_s > 0)
+        printf("the GPU: memory %.1f GB/s, %.2f us an empty dispatch\n", r->gpu.bytes_per_s / 1e9,
+               1e6 * r->gpu.dispatch_s);
+    printf("\n");
     printf("%-18s %9s %9s %9s %9s %20s\n", "", "tokens/s", "", "", "roof", "part of the roof  ");
     printf("%-18s %9s %9s %9s %9s %6s %6s %6s\n", "", "median", "slowest", "fastest", "tokens/s", "median", "least",
            "most");
@@ -126,6 +152,7 @@ static void print_table(const struct bench_command *b, const struct bench_result
     printf("\n");
     print_work("the prompt", &r->prefill);
     print_work("decode", &r->decode);
+    print_dispatches(r, "decode", &r->decode);
     if (b->params.n_texts > 1 && r->decode.n_experts > 0)
         printf("decode: %.1f different experts in a layer for %lld texts\n", r->decode.n_experts,
                (long long)b->params.n_texts);
@@ -179,10 +206,12 @@ static void print_json_phase(const struct bench_command *b, const struct bench_r
     printf("{\"n_tok\": %lld, \"depth\": %lld, \"tok_per_s\": %.4f, \"min\": %.4f, \"max\": %.4f, "
            "\"roof_tok_per_s\": %.4f, \"roof_fraction\": %.6f, \"roof_fraction_min\": %.6f, "
            "\"roof_fraction_max\": %.6f, \"unsteady_tok\": %lld, \"bytes_per_tok\": %.0f, \"int8_per_tok\": %.0f, "
-           "\"float_per_tok\": %.0f, \"tile_per_tok\": %.0f, \"experts\": %.4f",
+           "\"float_per_tok\": %.0f, \"tile_per_tok\": %.0f, \"experts\": %.4f, \"dispatches_per_tok\": %.4f, "
+           "\"gpu_tok_per_s\": %.4f",
            (long long)p->n_tok, (long long)b->params.n_depth, p->tok_per_s.median, p->tok_per_s.min, p->tok_per_s.max,
            p->roof_tok_per_s.median, p->roof_fraction.median, p->roof_fraction.min, p->roof_fraction.max,
-           (long long)p->n_unsteady, p->n_bytes, p->n_int8, p->n_float, p->n_tile, p->n_experts);
+           (long long)p->n_unsteady, p->n_bytes, p->n_int8, p->n_float, p->n_tile, p->n_experts, p->n_dispatch,
+           gpu_tok_per_s(r, p));
     for (int i = 0, n = 0; b->ops && i < r->n_op; i++)
         if (p->ops[i].did.n)
             print_json_op(&p->ops[i], n++ == 0);
@@ -210,6 +239,7 @@ static void print_json(const struct bench_command *b, const struct bench_result 
     print_json_roof("roof", &r->best);
     print_json_roof("roof_least", &r->least);
     print_json_roof("roof_mean", &r->mean);
+    printf(", \"gpu\": {\"bytes_per_s\": %.0f, \"dispatch_s\": %.9f}", r->gpu.bytes_per_s, r->gpu.dispatch_s);
     printf(", \"drive_bytes_per_s\": %.0f", drive_rate(b));
     print_json_phase(b, r, "prefill", &r->prefill);
     print_json_phase(b, r, "decode", &r->decode);
@@ -363,7 +393,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--rounds,-r", OPT_INT, &b.params.n_round, "N", "how often (3)", 1, 10000, 0},
         {"--tokens-from", OPT_INPUT, &b.tokens_from, "FILE", "tokens of a text instead of random ones", 0, 0, 0},
         {"--load", OPT_FLAG, &b.load, "", "time loading instead, beside reading the file", 0, 0, 0},
-        {"--ops", OPT_FLAG, &b.ops, "", "time, bytes and work of each kind of operation; on GPUs the time", 0, 0, 0},
+        {"--ops", OPT_FLAG, &b.ops, "", "time, bytes and work of each kind of operation", 0, 0, 0},
         {"--csv", OPT_FLAG, &b.csv, "", "print CSV", 0, 0, 0},
         {"--json", OPT_FLAG, &b.json, "", "print one JSON object", 0, 0, 0},
         RECEIPT_OPTION(b.model),
@@ -387,7 +417,8 @@ const struct command cmd_bench = {
         "Times a prompt and the tokens after it, and measures right before and after each prompt and every 16\n"
         "tokens what the machine's memory and units can do. The roof is the time that the operations can't go\n"
         "below: each one's bytes over the memory's bandwidth or its multiply-adds over their peak, whichever is\n"
-        "longer, summed. What is printed is the median and the range of the rounds. With --texts several texts decode\n"
+        "longer, summed. Of a GPU it is the bytes over its memory's bandwidth alone. What is printed is the median and "
+        "the range of the rounds. With --texts several texts decode\n"
         "together after prompts of their own, of which the first one's is timed; tokens/s are those of all.",
     .hint = "the model is given with -m",
     .runs_model = true,

@@ -79,9 +79,8 @@ static double share_beside_gpu(const moebius_engine *g, bool *has_gpu)
     moebius_device d;
     *has_gpu = false;
     for (int i = 0; moebius_engine_device(g, i, &d); i++) {
-        bool is_gpu = strstr(d.name, "vulkan:") != NULL; /* alone, or as a place's */
-        *has_gpu = *has_gpu || (i == 0 && is_gpu);
-        *(is_gpu ? &on_gpu : &beside) += d.expert_bytes;
+        *has_gpu = *has_gpu || (i == 0 && d.is_gpu);
+        *(d.is_gpu ? &on_gpu : &beside) += d.expert_bytes;
     }
     return share_of(beside, on_gpu);
 }

@@ -332,10 +332,9 @@ static struct experts_counters expert_counters(const moebius_engine *g)
     return all;
 }
 
-int moebius_engine_op_stats_sized(const moebius_engine *engine, moebius_op_stats *stats, size_t stat_bytes)
+static int give_op_stats(struct backend_counters b, moebius_op_stats *stats, size_t stat_bytes)
 {
     _Static_assert((int)OP_N_KIND <= (int)MOEBIUS_MAX_OP, "every kind has its place");
-    const struct backend_counters b = device_counters(engine);
     for (int i = 0; i < OP_N_KIND; i++) {
         const struct op_counters *c = &b.op[i];
         const moebius_op_stats s = {
@@ -343,6 +342,18 @@ int moebius_engine_op_stats_sized(const moebius_engine *engine, moebius_op_stats
         sized_give((char *)stats + (size_t)i * stat_bytes, stat_bytes, &s, sizeof s);
     }
     return OP_N_KIND;
+}
+
+int moebius_engine_op_stats_sized(const moebius_engine *engine, moebius_op_stats *stats, size_t stat_bytes)
+{
+    return give_op_stats(device_counters(engine), stats, stat_bytes);
+}
+
+int moebius_device_op_stats_sized(const moebius_engine *engine, int i, moebius_op_stats *stats, size_t stat_bytes)
+{
+    if (i < 0 || i >= engine->n_device)
+        return 0;
+    return give_op_stats(backend_counters(engine->devices[i].device), stats, stat_bytes);
 }
 
 /* Over the pools for caches of each type. */
@@ -427,7 +438,8 @@ bool moebius_engine_device_sized(const moebius_engine *engine, int i, moebius_de
                                    .context_bytes = backend_held_bytes(b, MEM_STATE),
                                    .work_bytes = backend_held_bytes(b, MEM_SCRATCH),
                                    .first_layer = stage.first,
-                                   .n_layer = stage.end - stage.first};
+                                   .n_layer = stage.end - stage.first,
+                                   .is_gpu = engine->devices[i].vulkan != NULL};
     sized_give(out, out_bytes, &device, sizeof device);
     return true;
 }

@@ -10,6 +10,7 @@
 #include "base/free_memory.h"
 #include "base/random.h"
 #include "engine/engine_internal.h"
+#include "engine/gpu_speed.h"
 #include "engine/peaks.h"
 #include "engine/planning.h"
 #include "engine/probe_products.h"
@@ -294,16 +295,13 @@ static err_code time_gpu(struct backend *b, struct machine_gpu *g, struct err *e
         TRY_OUT(backend_wait(b, backend_fence(b), e));
         double to = GPU_BYTES / seconds_since(start);
         start = clock_ns();
-        backend_copy(b, &t[0], &t[1]);
-        TRY_OUT(backend_wait(b, backend_fence(b), e));
-        double copy = 2.0 * GPU_BYTES / seconds_since(start); /* read and written */
-        start = clock_ns();
         TRY_OUT(backend_read(b, &t[1], host, e));
         double from = GPU_BYTES / seconds_since(start);
         g->to_pageable_per_s = to > g->to_pageable_per_s ? to : g->to_pageable_per_s;
         g->from_pageable_per_s = from > g->from_pageable_per_s ? from : g->from_pageable_per_s;
-        g->bytes_per_s = copy > g->bytes_per_s ? copy : g->bytes_per_s;
     }
+    if (code == ERR_OK)
+        code = gpu_time_copies(b, t, &g->bytes_per_s, e);
     if (code == ERR_OK)
         code = vulkan_time_transfers(b, &t[0], &g->to_bytes_per_s, &g->from_bytes_per_s, e);
     for (int i = 0; code == ERR_OK && i < N_DISPATCH; i++) {

@@ -1,6 +1,7 @@
 /* Measuring what the machine can do. */
 #include "base/topology.h"
 #include "engine/engine_internal.h"
+#include "engine/gpu_speed.h"
 #include "engine/peaks.h"
 #include "engine/sized.h"
 
@@ -102,5 +103,40 @@ moebius_status moebius_engine_measure_roof_sized(moebius_engine *engine, moebius
     err_code code = measure(engine, &measured, &e);
     sized_give(roof, roof_bytes, &measured, sizeof measured);
     topology_release_caller(engine->topology);
+    return engine_status(code, &e, error);
+}
+
+/* ---- GPUs -------------------------------------------------------------------------------------------------------- */
+
+/* Copies of more than caches hold, where there is room. */
+static err_code measure_gpu(struct backend *b, moebius_gpu_roof *roof, struct err *e)
+{
+    enum { ROW = 1024, SHARE = 16, LEAST_ROWS = 256 };
+    static const size_t most = (size_t)256 << 20;
+    size_t room = backend_room_bytes(b) / SHARE, n_bytes = room < most ? room : most;
+    int64_t n_row = (int64_t)(n_bytes / (ROW * sizeof(float)));
+    struct tensor t[2] = {0};
+    err_code code = ERR_OK;
+    n_row = n_row > LEAST_ROWS ? n_row : LEAST_ROWS;
+    for (int i = 0; code == ERR_OK && i < 2; i++)
+        code = backend_tensor_create(b, ELEM_F32, ROW, n_row, 1, MEM_SCRATCH, &t[i], e);
+    if (code == ERR_OK)
+        code = gpu_time_copies(b, t, &roof->bytes_per_s, e);
+    if (code == ERR_OK)
+        code = gpu_time_dispatches(b, &roof->dispatch_s, e);
+    backend_buffer_close(b, &t[0].buffer);
+    backend_buffer_close(b, &t[1].buffer);
+    return code;
+}
+
+moebius_status moebius_device_measure_roof_sized(moebius_engine *engine, int i, moebius_gpu_roof *roof,
+                                                 size_t roof_bytes, moebius_error *error)
+{
+    struct err e = {0};
+    moebius_gpu_roof measured = {0};
+    bool is_gpu = i >= 0 && i < engine->n_device && engine->devices[i].vulkan;
+    err_code code = is_gpu ? measure_gpu(engine->devices[i].device, &measured, &e)
+                           : err_set(&e, ERR_USAGE, "device %d is no GPU", i);
+    sized_give(roof, roof_bytes, &measured, sizeof measured);
     return engine_status(code, &e, error);
 }

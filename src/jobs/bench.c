@@ -24,6 +24,14 @@ struct bench_text {
     int32_t id;
 };
 
+/* A device, and what its operations had done before a stretch, and after it. */
+struct bench_device {
+    bool is_gpu;
+    moebius_gpu_roof roof;
+    moebius_op_stats before[MOEBIUS_MAX_OP], after[MOEBIUS_MAX_OP];
+    double stretch_s; /* of a GPU: the least time that the stretch could take it */
+};
+
 struct bench_run {
     moebius_engine *engine;
     const struct bench_params *params;
@@ -34,7 +42,9 @@ struct bench_run {
     moebius_roof sum;  /* of all that were */
     int64_t n_roof;    /* so many */
     bool is_streaming;
-    bool is_uncounted; /* the processor did nothing in the last stretch: all is on GPUs, which count no work */
+    struct bench_device *devices;
+    int n_device;
+    bool has_cpu, has_gpu, has_turns; /* has_turns: several devices have layers, one after the other */
     struct phase_run prefill, decode;
     struct bench_result *out;
 };
@@ -114,12 +124,12 @@ static double mean(double a, double b)
 }
 
 /* Measuring takes memory, for which slots would go, and time in which GPUs become slow: once where experts are read,
- * and where no roof is asked for. */
+ * and where there are GPUs. */
 static err_code measure_roof(struct bench_run *b, struct err *e)
 {
     moebius_error error;
     struct bench_result *r = b->out;
-    if ((b->is_streaming || b->is_uncounted) && r->best.int8_per_s > 0)
+    if (!b->has_cpu || ((b->is_streaming || b->has_gpu) && r->best.int8_per_s > 0))
         return ERR_OK;
     if (moebius_engine_measure_roof(b->engine, &b->roof, &error) != MOEBIUS_OK)
         return err_set(e, (err_code)error.status, "%s", error.text);
@@ -130,27 +140,69 @@ static err_code measure_roof(struct bench_run *b, struct err *e)
     return ERR_OK;
 }
 
-/* Adds what an operation did in a stretch, and to the stretch's roofs what it can't take less than: by each roof. */
-static void add_op(struct bench_op *to, const moebius_op_stats *before, const moebius_op_stats *after,
-                   const moebius_roof roofs[3], double roof_s[3])
+static moebius_op_stats difference(const moebius_op_stats *after, const moebius_op_stats *before)
 {
-    moebius_op_stats did = {.name = after->name,
-                            .n = after->n - before->n,
-                            .n_ns = after->n_ns - before->n_ns,
-                            .n_bytes = after->n_bytes - before->n_bytes,
-                            .n_int8 = after->n_int8 - before->n_int8,
-                            .n_float = after->n_float - before->n_float,
-                            .n_tile = after->n_tile - before->n_tile};
+    return (moebius_op_stats){.name = after->name,
+                              .n = after->n - before->n,
+                              .n_ns = after->n_ns - before->n_ns,
+                              .n_bytes = after->n_bytes - before->n_bytes,
+                              .n_int8 = after->n_int8 - before->n_int8,
+                              .n_float = after->n_float - before->n_float,
+                              .n_tile = after->n_tile - before->n_tile};
+}
+
+static void add_stats(moebius_op_stats *to, const moebius_op_stats *did)
+{
+    to->name = did->name;
+    to->n += did->n;
+    to->n_ns += did->n_ns;
+    to->n_bytes += did->n_bytes;
+    to->n_int8 += did->n_int8;
+    to->n_float += did->n_float;
+    to->n_tile += did->n_tile;
+}
+
+/* Adds what all devices did with one kind of operation in a stretch, and to the stretch's roofs what it can't take less
+ * than: the processor by each roof, GPUs by their own. */
+static void add_op(struct bench_run *b, int kind, struct bench_op *to, const moebius_roof roofs[3], double roof_s[3])
+{
+    moebius_op_stats on_cpu = {0};
+    for (int i = 0; i < b->n_device; i++) {
+        struct bench_device *d = &b->devices[i];
+        const moebius_op_stats did = difference(&d->after[kind], &d->before[kind]);
+        add_stats(&to->did, &did);
+        if (d->is_gpu) {
+            double s = (double)did.n_bytes / d->roof.bytes_per_s;
+            d->stretch_s += s;
+            to->roof_s += s;
+        } else {
+            add_stats(&on_cpu, &did);
+        }
+    }
+    for (int i = 0; b->has_cpu && i < 3; i++)
+        roof_s[i] += op_roof_seconds(&roofs[i], &on_cpu);
+    to->roof_s += b->has_cpu ? op_roof_seconds(&roofs[2], &on_cpu) : 0;
+}
+
+/* What GPUs can't take less than in the stretch: devices with layers of their own take turns, others compute together.
+ */
+static double gpu_seconds(const struct bench_run *b)
+{
+    double s = 0;
+    for (int i = 0; i < b->n_device; i++)
+        s = b->has_turns ? s + b->devices[i].stretch_s : most(s, b->devices[i].stretch_s);
+    return s;
+}
+
+/* Adds what a stretch did to its phase; roof_s gets its least times by three roofs. */
+static void add_work(struct bench_run *b, struct bench_phase *p, const moebius_roof roofs[3], double roof_s[3])
+{
+    for (int i = 0; i < b->n_device; i++)
+        b->devices[i].stretch_s = 0;
+    for (int i = 0; i < b->out->n_op; i++)
+        add_op(b, i, &p->ops[i], roofs, roof_s);
     for (int i = 0; i < 3; i++)
-        roof_s[i] += op_roof_seconds(&roofs[i], &did);
-    to->did.name = did.name;
-    to->did.n += did.n;
-    to->did.n_ns += did.n_ns;
-    to->did.n_bytes += did.n_bytes;
-    to->did.n_int8 += did.n_int8;
-    to->did.n_float += did.n_float;
-    to->did.n_tile += did.n_tile;
-    to->roof_s += op_roof_seconds(&roofs[2], &did);
+        roof_s[i] = most(roof_s[i], gpu_seconds(b));
 }
 
 /* What several places did so far. */
@@ -193,31 +245,31 @@ static err_code run_stretch(struct bench_run *b, struct phase_run *run, int64_t 
                             bool *is_steady, struct err *e)
 {
     struct bench_phase *p = run->phase;
-    moebius_op_stats before[MOEBIUS_MAX_OP], after[MOEBIUS_MAX_OP];
     moebius_place_stats places[2][BENCH_MAX_PLACE] = {0};
     moebius_roof roofs[3] = {b->roof};
     double roof_s[3] = {0};
-    moebius_engine_op_stats(b->engine, before);
+    for (int i = 0; i < b->n_device; i++)
+        moebius_device_op_stats(b->engine, i, b->devices[i].before);
     const moebius_counters counters = moebius_engine_counters(b->engine);
     TRY(read_places(b, places[0], e));
     int64_t start = clock_ns();
     for (int64_t i = 0; i < n; i += step)
         TRY(run == &b->decode ? eval_all(b, e) : eval(b, &b->texts[0], step, e));
     out->s = (double)(clock_ns() - start) * 1e-9;
-    b->out->n_op = moebius_engine_op_stats(b->engine, after);
+    for (int i = 0; i < b->n_device; i++)
+        b->out->n_op = moebius_device_op_stats(b->engine, i, b->devices[i].after);
     TRY(read_places(b, places[1], e));
-    uint64_t n_experts = moebius_engine_counters(b->engine).n_experts - counters.n_experts;
-    count_experts(b, run, n / step, n_experts, places[0], places[1]);
+    const moebius_counters now = moebius_engine_counters(b->engine);
+    count_experts(b, run, n / step, now.n_experts - counters.n_experts, places[0], places[1]);
+    p->n_dispatch += (double)(now.n_gpu_dispatch - counters.n_gpu_dispatch);
     TRY(measure_roof(b, e));
     roofs[1] = b->roof;
     roofs[2] = each(roofs[0], roofs[1], mean);
-    for (int i = 0; i < b->out->n_op; i++)
-        add_op(&p->ops[i], &before[i], &after[i], roofs, roof_s);
+    add_work(b, p, roofs, roof_s);
     for (int i = 0; i < BENCH_MAX_PLACE; i++)
         add_place(&p->places[i], &places[0][i], &places[1][i]);
     out->n_tok = (double)n;
     out->roof_s = roof_s[2];
-    b->is_uncounted = out->roof_s <= 0;
     *is_steady = most(roof_s[0], roof_s[1]) <= 1.1 * least(roof_s[0], roof_s[1]);
     return ERR_OK;
 }
@@ -246,7 +298,7 @@ static err_code run_phase(struct bench_run *b, struct phase_run *p, int64_t roun
     if (steady.n_tok == 0)
         steady = all;
     p->tok_per_s[round] = all.n_tok / all.s;
-    p->roof_tok_per_s[round] = steady.roof_s > 0 ? steady.n_tok / steady.roof_s : 0; /* GPUs count no work */
+    p->roof_tok_per_s[round] = steady.roof_s > 0 ? steady.n_tok / steady.roof_s : 0;
     p->roof_fraction[round] = steady.roof_s / steady.s;
     return ERR_OK;
 }
@@ -284,6 +336,7 @@ static void sum_up(const struct bench_run *b, struct phase_run *r, int64_t n_tok
     p->tok_per_s = bench_spread(r->tok_per_s, n);
     p->roof_tok_per_s = bench_spread(r->roof_tok_per_s, n);
     p->roof_fraction = bench_spread(r->roof_fraction, n);
+    p->n_dispatch /= (double)(n_tok * n);
     for (int i = 0; i < b->out->n_op; i++) {
         p->n_bytes += (double)p->ops[i].did.n_bytes / (double)(n_tok * n);
         p->n_int8 += (double)p->ops[i].did.n_int8 / (double)(n_tok * n);
@@ -295,6 +348,32 @@ static void sum_up(const struct bench_run *b, struct phase_run *r, int64_t n_tok
 static struct phase_run phase_run(struct bench_phase *p, double *figures, int64_t n_round)
 {
     return (struct phase_run){p, figures, figures + n_round, figures + 2 * n_round};
+}
+
+/* Finds out which devices compute, and what GPUs can do. */
+static err_code look_at_devices(struct bench_run *b, struct err *e)
+{
+    moebius_error error;
+    moebius_device d;
+    int n_with_layers = 0;
+    while (moebius_engine_device(b->engine, b->n_device, &d))
+        b->n_device++;
+    b->devices = mem_calloc((size_t)b->n_device, sizeof *b->devices);
+    if (!b->devices)
+        return err_nomem(e, (size_t)b->n_device * sizeof *b->devices, "a benchmark");
+    for (int i = 0; moebius_engine_device(b->engine, i, &d); i++) {
+        struct bench_device *to = &b->devices[i];
+        to->is_gpu = d.is_gpu;
+        n_with_layers += d.n_layer > 0;
+        *(d.is_gpu ? &b->has_gpu : &b->has_cpu) = true;
+        if (d.is_gpu && moebius_device_measure_roof(b->engine, i, &to->roof, &error) != MOEBIUS_OK)
+            return err_set(e, (err_code)error.status, "%s", error.text);
+        if (d.is_gpu && b->out->gpu.bytes_per_s <= 0)
+            b->out->gpu = to->roof;
+    }
+    b->has_turns = n_with_layers > 1;
+    b->out->is_gpu_alone = b->n_device == 1 && b->has_gpu;
+    return ERR_OK;
 }
 
 /* Opens the sessions of all texts but the first, which begin at other places of the ids. */
@@ -331,6 +410,7 @@ err_code bench_run(moebius_engine *engine, moebius_session *session, const struc
     }
     b.prefill = phase_run(&out->prefill, figures, params->n_round);
     b.decode = phase_run(&out->decode, figures + n_figure / 2, params->n_round);
+    TRY_OUT(look_at_devices(&b, e));
     if (b.is_streaming)
         TRY_OUT(measure_roof(&b, e));
     TRY_OUT(open_texts(&b, session, e));
@@ -344,6 +424,7 @@ err_code bench_run(moebius_engine *engine, moebius_session *session, const struc
 out:
     for (int64_t i = 1; b.texts && i < params->n_texts; i++)
         moebius_session_close(&b.texts[i].session);
+    mem_free(b.devices);
     mem_free(b.texts);
     mem_free(b.items);
     mem_free(b.chunk);

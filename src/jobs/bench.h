@@ -1,7 +1,8 @@
 /* How fast a model runs, and how fast it could: prefill and decode are timed in rounds. Shared machines change their
  * speed within seconds, so the roof is measured right before and after each stretch that is timed, a prompt or a few
  * decoded tokens, and is the mean of the two. It is the time that the stretch's operations can't go below, summed: of
- * each, the longer of its bytes over the memory's bandwidth and its multiply-adds over the peaks of their units. */
+ * each, the longer of its bytes over the memory's bandwidth and its multiply-adds over the peaks of their units. Of a
+ * GPU it is its bytes over its memory's bandwidth, measured once; where devices compute together, the longest one's. */
 #ifndef JOBS_BENCH_H
 #define JOBS_BENCH_H
 
@@ -39,12 +40,15 @@ struct bench_phase {
     int64_t n_unsteady;
     struct bench_op ops[MOEBIUS_MAX_OP];
     double n_bytes, n_int8, n_float, n_tile;     /* as in moebius_op_stats, for each token */
+    double n_dispatch;                           /* of GPUs, for each token */
     double n_experts;                            /* experts that a MoE layer computed for a batch, each once */
     moebius_place_stats places[BENCH_MAX_PLACE]; /* what each of several places did in all rounds */
 };
 
 struct bench_result {
-    moebius_roof best, least, mean; /* of the roofs that were measured, rate by rate */
+    moebius_roof best, least, mean; /* of the roofs that were measured, rate by rate; zeros: GPUs compute all */
+    moebius_gpu_roof gpu;           /* of the first GPU; zeros: there is none */
+    bool is_gpu_alone;              /* it computes all */
     int n_op;                       /* kinds of operations in `ops` */
     int64_t n_round;                /* rounds that were run */
     struct bench_phase prefill, decode;

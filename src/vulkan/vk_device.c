@@ -11,26 +11,6 @@ static void vk_trim(struct backend *b)
         backend_buffer_close(b, &vk_of(b)->scratch[i]);
 }
 
-/* What experts computed, and how long operations take, is counted on the device. */
-static struct backend_counters vk_get_counters(struct backend *b)
-{
-    struct vk *v = vk_of(b);
-    uint32_t n[2] = {0};
-    const struct tensor t = {v->expert_counters, 0, ELEM_I32, {2, 1, 1}};
-    struct err e;
-    vk_flush(v);
-    const struct vulkan_counters recorded = v->recorded; /* reading counters is nothing that is counted */
-    if (v->error.code == ERR_OK && vk_read(b, &t, n, &e) == ERR_OK) {
-        v->counters.n_expert_rows += n[0];
-        v->counters.n_experts += n[1];
-        vk_clear(b, &t);
-        for (uint64_t i = 1; i < VK_N_COMMANDS; i++) /* all but those that are being recorded */
-            vk_timing_count(v, v->queue.serial + i);
-    }
-    v->recorded = recorded;
-    return v->counters;
-}
-
 /* Nothing is asked of a device whose operations are not timed. */
 static uint64_t vk_op_ns(struct backend *b, enum op_kind kind)
 {
@@ -42,7 +22,7 @@ static void vk_close(struct backend *b)
     struct vk *v = vk_of(b);
     if (v->device) {
         vk_trim(b);
-        backend_buffer_close(b, &v->expert_counters);
+        vk_counters_close(v);
         v->api.fn.DeviceWaitIdle(v->device);
         for (int i = 0; i < v->n_turns; i++)
             vk_piece_give(v, &v->turns[i].piece);
@@ -146,7 +126,7 @@ static err_code open_all(struct vk *v, int index, struct err *e)
     TRY(vk_queue_open(v, e));
     TRY(vk_grids_open(v, e));
     TRY(vk_pipelines_open(v, e));
-    return backend_buffer_create(&v->base, 2 * sizeof(uint32_t), 1, MEM_SCRATCH, &v->expert_counters, e);
+    return vk_counters_open(v, e);
 }
 
 struct vulkan_counters vulkan_get_counters(struct backend *b)

@@ -1,5 +1,5 @@
-/* The codebooks of the IQ1, IQ2 and IQ3 types in the device's memory, and the descriptor that shaders reach them by
- * (shaders/grids.glsl). */
+/* The codebooks of the IQ1, IQ2 and IQ3 types in the device's memory (shaders/grids.glsl), and the descriptors by which
+ * shaders reach these and counters. */
 #include <string.h>
 
 #include "quant/quant_grids.h"
@@ -29,12 +29,16 @@ static VkResult open_set(struct vk *v)
 {
     const struct vk_functions *fn = &v->api.fn;
     struct vk_grids *g = &v->grids;
-    const VkDescriptorSetLayoutBinding binding = {.descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
-                                                  .descriptorCount = 1,
-                                                  .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT};
-    const VkDescriptorSetLayoutCreateInfo layout = {
-        .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO, .bindingCount = 1, .pBindings = &binding};
-    const VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1};
+    VkDescriptorSetLayoutBinding bindings[VK_N_BINDING];
+    for (uint32_t i = 0; i < VK_N_BINDING; i++)
+        bindings[i] = (VkDescriptorSetLayoutBinding){.binding = i,
+                                                     .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
+                                                     .descriptorCount = 1,
+                                                     .stageFlags = VK_SHADER_STAGE_COMPUTE_BIT};
+    const VkDescriptorSetLayoutCreateInfo layout = {.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO,
+                                                    .bindingCount = VK_N_BINDING,
+                                                    .pBindings = bindings};
+    const VkDescriptorPoolSize size = {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, VK_N_BINDING};
     const VkDescriptorPoolCreateInfo pool = {
         .sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO, .maxSets = 1, .poolSizeCount = 1, .pPoolSizes = &size};
     VkResult result = fn->CreateDescriptorSetLayout(v->device, &layout, NULL, &g->layout);
@@ -49,20 +53,25 @@ static VkResult open_set(struct vk *v)
     return fn->AllocateDescriptorSets(v->device, &set, &g->set);
 }
 
-err_code vk_grids_open(struct vk *v, struct err *e)
+void vk_bind_piece(struct vk *v, uint32_t binding, const struct vk_piece *p)
 {
-    struct vk_grids *g = &v->grids;
-    VkResult result = open_set(v);
-    if (result != VK_SUCCESS)
-        return err_set(e, ERR_UNSUPPORTED, "%s: descriptors: %s", v->base.name, vk_result_text(result));
-    TRY(upload(v, e));
-    const VkDescriptorBufferInfo buffer = {g->piece.block->buffer, g->piece.off, g->piece.n_bytes};
+    const VkDescriptorBufferInfo buffer = {p->block->buffer, p->off, p->n_bytes};
     const VkWriteDescriptorSet write = {.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
-                                        .dstSet = g->set,
+                                        .dstSet = v->grids.set,
+                                        .dstBinding = binding,
                                         .descriptorCount = 1,
                                         .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
                                         .pBufferInfo = &buffer};
     v->api.fn.UpdateDescriptorSets(v->device, 1, &write, 0, NULL);
+}
+
+err_code vk_grids_open(struct vk *v, struct err *e)
+{
+    VkResult result = open_set(v);
+    if (result != VK_SUCCESS)
+        return err_set(e, ERR_UNSUPPORTED, "%s: descriptors: %s", v->base.name, vk_result_text(result));
+    TRY(upload(v, e));
+    vk_bind_piece(v, VK_BINDING_GRIDS, &v->grids.piece);
     return ERR_OK;
 }
 

@@ -268,7 +268,7 @@ enum vk_shader {
     VK_N_SHADER
 };
 
-enum { VK_MAX_CONSTANT = 14 };
+enum { VK_MAX_CONSTANT = 15 };
 
 /* A shader with values for its constants 0 to n - 1; the first is the size of a workgroup. */
 struct vk_program {
@@ -285,7 +285,7 @@ struct vk_pipelines {
         VkPipeline pipeline;
     } * all; /* [n] */
     size_t n, room;
-    uint64_t bound_serial; /* of the commands that the codebooks were bound in last; 0: none */
+    uint64_t bound_serial; /* of the commands that the descriptors were bound in last; 0: none */
     VkPipelineCache cache;
     size_t n_cached; /* of the pipelines, how many the cache had when it was last used or saved */
 };
@@ -312,13 +312,17 @@ void vk_dispatch(struct vk *v, const struct vk_dispatch *d);
 
 /* ---- vk_grids.c ------------------------------------------------------------------------------------------------ */
 
-/* The codebooks of some types (shaders/grids.glsl), in the one descriptor set that there is. */
+/* The codebooks of some types (shaders/grids.glsl), and the one descriptor set that there is. */
 struct vk_grids {
     VkDescriptorSetLayout layout;
     VkDescriptorPool pool;
     VkDescriptorSet set; /* the pool's */
     struct vk_piece piece;
 };
+
+enum { VK_BINDING_GRIDS, VK_BINDING_COUNTERS, VK_N_BINDING };
+/* Binds a piece of memory for good, before anything is recorded. */
+void vk_bind_piece(struct vk *v, uint32_t binding, const struct vk_piece *p);
 
 MUST_USE err_code vk_grids_open(struct vk *v, struct err *e);
 void vk_grids_close(struct vk *v); /* accepts half-open ones */
@@ -392,6 +396,34 @@ void vk_slot_close(struct backend *b, struct slot_pool *s, int64_t slot);
 err_code vk_slot_fill(struct backend *b, struct slot_pool *s, int64_t slot, const struct slot_rows *rows,
                       struct err *e);
 
+/* ---- vk_counters.c --------------------------------------------------------------------------------------------- */
+
+/* What a shader's counter counts: bytes for each time that something is read, multiply-adds for each unit of work. Of
+ * EXPERTS experts are read, and pairs of a token and an expert are work; of ATTENTION positions of all KV heads, and of
+ * query heads; of DELTA states. */
+struct vk_unit {
+    enum op_kind kind;
+    uint64_t n_bytes, n_int8, n_float;
+};
+
+enum { VK_MAX_COUNTER = 64 };
+struct vk_counters {
+    struct buffer *buffer; /* shaders/counters.glsl */
+    struct vk_unit units[VK_MAX_COUNTER];
+    uint32_t n;
+};
+
+MUST_USE err_code vk_counters_open(struct vk *v, struct err *e);
+void vk_counters_close(struct vk *v); /* accepts half-open ones */
+/* The number of a unit's counter, and where it is. */
+uint32_t vk_counter(struct vk *v, const struct vk_unit *unit);
+uint64_t vk_counter_address(struct vk *v, const struct vk_unit *unit);
+/* Adds a matrix of weights to a unit. */
+void vk_unit_add(const struct vk *v, struct vk_unit *to, const struct quant_info *type, int64_t n_row, int64_t k);
+/* Counts what is known of an operation that is enqueued. */
+void vk_count_op(struct vk *v, const struct op *op);
+struct backend_counters vk_get_counters(struct backend *b);
+
 /* ---- operations ------------------------------------------------------------------------------------------------ */
 
 /* Work space that operations share: a buffer that grows. */
@@ -462,7 +494,7 @@ struct vk {
     struct vk_pipelines pipelines;
     struct vk_timing timing;
     struct buffer *scratch[VK_N_SCRATCH];
-    struct buffer *expert_counters; /* two dwords: pairs computed, experts that these were of */
+    struct vk_counters work;
     struct vk_turns turns[VK_MAX_TURNS];
     int n_turns;
 

@@ -144,7 +144,7 @@ void vk_enqueue(struct backend *b, const struct op *op)
         scratch[op->kind](v, op);
     if (v->error.code != ERR_OK)
         return;
-    v->counters.op[op->kind].n++;
+    vk_count_op(v, op);
     v->pending[v->n_pending++] = *op;
     if (v->n_pending == VK_MAX_PENDING)
         run_pending(v, MOST_TOGETHER);

@@ -134,6 +134,18 @@ static struct cut choose_cut(struct vk *v, const struct op *op)
     return are_tiled(v, op) ? cut_tiles(op) : cut_tokens(v, op);
 }
 
+/* Counts positions: of keys and values that are read, and of those that query heads see. Latent caches are both. */
+static uint32_t position_counter(struct vk *v, const struct op *op)
+{
+    const struct tensor *k = &op->state[0].page, *value = &op->state[1].page;
+    bool is_latent = k->buffer == value->buffer && k->off_bytes == value->off_bytes;
+    size_t row_bytes = elem_row_bytes(k->type, k->ne[0]) + (is_latent ? 0 : elem_row_bytes(value->type, value->ne[0]));
+    const struct vk_unit unit = {.kind = OP_ATTENTION,
+                                 .n_bytes = (uint64_t)k->ne[2] * row_bytes,
+                                 .n_float = (uint64_t)(op->attention.n_head * (k->ne[0] + value->ne[0]))};
+    return vk_counter(v, &unit);
+}
+
 /* Some of an operation's tokens. gate: absent, or what the result is multiplied by. */
 static void attend(struct vk *v, const struct op *op, const struct tensor *gate, enum act_fn act)
 {
@@ -171,10 +183,12 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
         vk_whole(&x, c.blocks, true);
         vk_whole(&x, c.done, true);
     }
-    struct vk_program program = VK_PROGRAM(
-        attention, c.n_thread, k->type, c.heads, (uint32_t)k->ne[0], (uint32_t)value->ne[0], (uint32_t)n_head,
-        (uint32_t)heads_of_kv(op), gate->buffer != NULL, act, vk_float_bits(op->attention.scale),
-        vk_groups(value->ne[0], GROUP), c.is_split, v->is_software ? 1 : GPU_ROWS, are_staged(v, op, c.heads));
+    vk_whole(&x, v->work.buffer, true);
+    struct vk_program program =
+        VK_PROGRAM(attention, c.n_thread, k->type, c.heads, (uint32_t)k->ne[0], (uint32_t)value->ne[0],
+                   (uint32_t)n_head, (uint32_t)heads_of_kv(op), gate->buffer != NULL, act,
+                   vk_float_bits(op->attention.scale), vk_groups(value->ne[0], GROUP), c.is_split,
+                   v->is_software ? 1 : GPU_ROWS, are_staged(v, op, c.heads), position_counter(v, op));
     program.shader = c.shader;
     VK_RUN(v, program, push, &x, (uint32_t)k->ne[2] * c.n_share, c.y, c.z, m * token_work(op));
 }

@@ -183,6 +183,17 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
            x->n_pair * n_row * k * (step == STEP_GATE_UP ? 2 : 1));
 }
 
+/* Where pairs, and experts that these are of, are counted. */
+static uint64_t expert_counter(const struct experts *x)
+{
+    const struct slot_pool_desc *d = &x->op->slot_pool->d;
+    struct vk_unit unit = {.kind = OP_EXPERTS};
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
+        vk_unit_add(x->v, &unit, d->type[i], i == EXPERT_DOWN ? d->n_embd : d->n_ff,
+                    i == EXPERT_DOWN ? d->n_ff : d->n_embd);
+    return vk_counter_address(x->v, &unit);
+}
+
 /* COMBINE and ADD, which the last step of direct dispatch may compute, too. */
 struct sum {
     const struct op *combine, *add; /* or NULL */
@@ -205,13 +216,13 @@ static void run_down(const struct experts *x, const struct sum *sum)
     if (integers == VK_RUNS_IN_MEMORY && !round_input(x, type, &rows, true, &hidden, &t))
         return;
     const struct {
-        uint64_t x, ids, slots, addresses, counters, bias, y, weights, shared, shared_gate, out, residual, total, done;
+        uint64_t x, ids, slots, addresses, counter, bias, y, weights, shared, shared_gate, out, residual, total, done;
         uint32_t off, k, n_row, n_used;
     } push = {hidden,
               vk_address(&op->in[1]),
               vk_address(&op->in[2]),
               vk_piece_address(&s->table->piece),
-              vk_buffer_address(x->v->expert_counters),
+              expert_counter(x),
               vk_address(&op->vec[EXPERT_DOWN]),
               vk_address(&op->out[0]),
               vk_address(&combine->in[1]),
@@ -231,7 +242,7 @@ static void run_down(const struct experts *x, const struct sum *sum)
     vk_writes(&t, &combine->out[0]);
     vk_writes(&t, &add->out[0]);
     vk_whole(&t, x->done, true);
-    vk_whole(&t, x->v->expert_counters, true);
+    vk_whole(&t, x->v->work.buffer, true);
     VK_RUN(x->v,
            VK_PROGRAM(down, VK_PRODUCT_GROUP, type, 1, integers == VK_ROUNDS ? vk_staged(k) : 0, by_four, integers),
            push, &t, (uint32_t)n_group, (uint32_t)x->n_pair, 1, x->n_pair * n_row * k);
@@ -241,16 +252,15 @@ static void sort_pairs(const struct experts *x)
 {
     const struct op *op = x->op;
     const struct {
-        uint64_t ids, slots, sorted, counters;
+        uint64_t ids, slots, sorted, counter;
         uint32_t n_pair, unused;
-    } push = {vk_address(&op->in[1]),       vk_address(&op->in[2]),
-              vk_buffer_address(x->sorted), vk_buffer_address(x->v->expert_counters),
-              (uint32_t)x->n_pair,          0};
+    } push = {vk_address(&op->in[1]), vk_address(&op->in[2]), vk_buffer_address(x->sorted),
+              expert_counter(x),      (uint32_t)x->n_pair,    0};
     struct vk_touched t = {0};
     vk_reads(&t, &op->in[1]);
     vk_reads(&t, &op->in[2]);
     vk_whole(&t, x->sorted, true);
-    vk_whole(&t, x->v->expert_counters, true);
+    vk_whole(&t, x->v->work.buffer, true);
     VK_RUN(x->v, VK_PROGRAM(sort, SORT_GROUP, (uint32_t)op->in[2].ne[0], x->tile), push, &t, 1, 1, 1, x->n_pair);
 }
 

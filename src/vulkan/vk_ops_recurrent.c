@@ -73,6 +73,8 @@ void vk_op_delta(struct vk *v, const struct op *op)
         vk_reads(&x, &op->in[i]);
     vk_writes(&x, &op->out[0]);
     vk_state(&x, &op->state[0], true);
-    VK_RUN(v, VK_PROGRAM(delta, GROUP, (uint32_t)ne[0], dims), push, &x, vk_groups(ne[1], dims), (uint32_t)ne[2], 1,
-           3 * ne[0] * ne[1] * ne[2] * m);
+    vk_whole(&x, v->work.buffer, true);
+    const struct vk_unit state = {.kind = OP_DELTA, .n_bytes = 2 * tensor_bytes(&op->state[0].page)};
+    VK_RUN(v, VK_PROGRAM(delta, GROUP, (uint32_t)ne[0], dims, vk_counter(v, &state)), push, &x, vk_groups(ne[1], dims),
+           (uint32_t)ne[2], 1, 3 * ne[0] * ne[1] * ne[2] * m);
 }

@@ -177,7 +177,7 @@ VkPipeline vk_pipeline_get(struct vk *v, const struct vk_program *p)
 }
 
 /* Once in each of the commands. */
-static void bind_grids(struct vk *v, VkCommandBuffer c)
+static void bind_descriptors(struct vk *v, VkCommandBuffer c)
 {
     if (v->pipelines.bound_serial == v->queue.serial)
         return;
@@ -208,7 +208,7 @@ static void record_parts(struct vk *v, const struct vk_dispatch *d, struct vk_re
         if (done == 0 || v->queue.stage != stage)
             vk_order(v, d->access, d->n_access);
         stage = v->queue.stage;
-        bind_grids(v, c);
+        bind_descriptors(v, c);
         *first = done;
         *(by_z ? &call->z : &call->y) = here;
         vk_record_dispatch(v, c, call);

@@ -207,8 +207,7 @@ err_code vk_weight_load(struct backend *b, const struct weight_desc *d, const st
     struct weight *w = mem_calloc(1, sizeof *w);
     if (!w)
         return err_nomem(e, sizeof *w, d->name);
-    *w = (struct weight){
-        .type = d->type, .k = d->k, .n_row = d->n_row, .observed = d->is_observed ? d->name : NULL};
+    *w = (struct weight){.type = d->type, .k = d->k, .n_row = d->n_row, .observed = d->is_observed ? d->name : NULL};
     err_code code = place(v, w, d->name, e);
     if (code == ERR_OK)
         code = load(v, w, src, d->name, e);

@@ -119,6 +119,33 @@ def test_imatrix_is_that_of_the_processor():
     fails(2, *args, "-o", tmp("no.imatrix"), "--devices", "vulkan:0,cpu:1", says=["expected one device"])
 
 
+def test_bench_counts_what_the_processor_counts():
+    """Bytes and multiply-adds of each operation are the CPU device's, also those that shaders count: which experts,
+    positions and states. The speed that a GPU could have comes from these."""
+    if not gpu_is_there() or SANITIZED:
+        return
+
+    def work(name, devices, **env):
+        r = json.loads(out("bench", "-m", os.path.join(GOLDEN, f"{name}.gguf"), *devices, "-p", 40, "-n", 8, "-r", 1,
+                           "--texts", 2, "--kv", "f32", "--ops", "--json", env=env))
+        return r, [{op: (o["bytes"], o["int8"], o["float"]) for op, o in r[p]["ops"].items()} for p in ("prefill", "decode")]
+
+    cases = [("qwen35moe", ["ATTENTION", "DELTA", "EXPERTS"], {}), ("deepseek2_latent", ["ATTENTION", "EXPERTS", "HEADS"], {}),
+             ("gpt_oss", ["ATTENTION", "EXPERTS"], {}), ("gpt_oss", ["ATTENTION", "EXPERTS"], {"MOEBIUS_VULKAN_TILES": "1"})]
+    for name, kinds, env in cases:
+        (_, want), (_, got) = work(name, ["--reference"]), work(name, ["--devices", "vulkan:0"], **env)
+        for a, b in zip(want, got):
+            assert [a[k] for k in kinds] == [b[k] for k in kinds], (name, env, a, b)
+            assert a.get("CONV") == b.get("CONV") and all(a[k][1:] == b[k][1:] for k in ("MATMUL", "ROUTE"))
+    (_, want), (r, got) = work("q_q4_k", []), work("q_q4_k", ["--devices", "vulkan:0"], MOEBIUS_VULKAN_PRODUCTS="integer")
+    assert all(a["MATMUL"] == b["MATMUL"] and a["MATMUL"][1] > 0 for a, b in zip(want, got)), (want, got)
+    p, gpu = r["decode"], r["gpu"]
+    assert r["roof"]["read_bytes_per_s"] == 0 and p["dispatches_per_tok"] > 0
+    s = p["bytes_per_tok"] / (0.8 * gpu["bytes_per_s"]) + p["dispatches_per_tok"] * gpu["dispatch_s"]
+    assert abs(p["gpu_tok_per_s"] * s - 1) < 1e-3
+    assert abs(p["roof_tok_per_s"] * p["bytes_per_tok"] / gpu["bytes_per_s"] - 1) < 1e-3
+
+
 def test_drivers_may_lie_anywhere():
     """A driver is found where VK_DRIVER_FILES or XDG_DATA_HOME say, in the sandbox, too."""
     found = glob.glob("/usr/share/vulkan/icd.d/lvp*.json")

@@ -250,6 +250,8 @@ void main()
     int pos = p.pos.d[t], first = first_position(pos), pages = p.table.d[t];
     int first_block = first / int(BLOCK), last_block = pos / int(BLOCK);
     uint n_block = uint(last_block - first_block + 1);
+    if (tid == 0 && gl_WorkGroupID.x == 0 && gl_WorkGroupID.z == 0)
+        count_tokens(t, t + 1);
     if (IS_SPLIT != 0 && gl_WorkGroupID.z >= n_block)
         return;
     for (uint i = tid; i < HEADS * DK; i += N_THREAD) { /* of heads that are not there: the last one again */

@@ -1,4 +1,5 @@
 /* What both kernels of ATTENTION share: what they are given, elements of caches, and how a result is finished. */
+#include "counters.glsl"
 #include "paged.glsl"
 #include "softmax.glsl"
 
@@ -11,6 +12,8 @@ layout(constant_id = 6) const uint N_GROUP = 1; /* query heads of a KV head */
 layout(constant_id = 7) const uint HAS_GATE = 0;
 layout(constant_id = 8) const uint ACTIVATION = 0;
 layout(constant_id = 9) const float SCALE = 1;
+
+layout(constant_id = 14) const uint COUNTER = 0;
 
 const uint BLOCK = 64, SPAN_BLOCKS = 8, N_SHARE = (N_GROUP + HEADS - 1) / HEADS;
 
@@ -63,6 +66,18 @@ int first_position(int pos)
     if (p.window < 0)
         return pos / -p.window * -p.window;
     return p.window != 0 && pos >= p.window ? pos - p.window + 1 : 0;
+}
+
+/* Counts tokens t to end - 1 of a text, for one thread of one of their workgroups: what they see, and what is read of a
+ * text once. */
+void count_tokens(uint t, uint end)
+{
+    uint seen = 0, read = end - t;
+    for (uint i = t; i < end; i++)
+        seen += uint(p.pos.d[i] - first_position(p.pos.d[i]) + 1);
+    if (t == 0 || p.table.d[t - 1] != p.table.d[t])
+        read += uint(p.pos.d[t] - first_position(p.pos.d[t]));
+    count_work(COUNTER, seen, read);
 }
 
 /* Writes element j of a head of token t. value: of the whole, which is divided by its softmax's sum here. */

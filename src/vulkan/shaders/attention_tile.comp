@@ -237,6 +237,8 @@ void main()
         int pages = p.table.d[t];
         while (next < end && p.table.d[next] == pages)
             next++;
+        if (gl_LocalInvocationID.x == 0 && gl_WorkGroupID.x == 0 && gl_WorkGroupID.z == 0)
+            count_tokens(t, next);
         visit_text(t, next, pages);
         t = next;
     }

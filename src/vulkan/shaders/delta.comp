@@ -3,10 +3,12 @@
 /* DELTA: a workgroup of 64 threads takes DIMS value dimensions of a head through all rows, run by run; each dimension
  * has 64 / DIMS threads, whose sums are added in ascending order. */
 #include "common.glsl"
+#include "counters.glsl"
 #include "paged.glsl"
 
 layout(constant_id = 1) const uint DK = 1;
 layout(constant_id = 2) const uint DIMS = 16;
+layout(constant_id = 3) const uint COUNTER = 0;
 
 layout(push_constant) uniform Push {
     Floats x, alpha, beta;
@@ -85,6 +87,8 @@ void main()
     for (uint t = 0; t < p.m; t++) {
         if (t == 0 || p.to.d[t] != p.to.d[t - 1]) {
             int from = p.from.d[t];
+            if (tid == 0 && gl_WorkGroupID.x == 0 && head == 0)
+                count_work(COUNTER, 0, 1);
             for (uint j = lane; j < DK; j += LANES)
                 state[d * DK + j] = from < 0 || !is_there
                                         ? 0.0

@@ -13,7 +13,7 @@ layout(push_constant) uniform Push {
     Floats x; /* [k] for each pair */
     Ints ids, slots;
     Addresses addresses; /* of each slot */
-    Words counters;      /* as in sort.comp */
+    Words counter;       /* as in sort.comp; of few pairs 32 bits will do */
     Floats bias;         /* by expert, or null */
     SharedFloats y;      /* [n_row] for each pair */
     Floats weights;      /* of pairs, or null: 1 */
@@ -39,9 +39,9 @@ void count(int expert)
     barrier();
     if (tid != 0)
         return;
-    atomicAdd(p.counters.d[0], 1);
+    atomicAdd(p.counter.d[0], 1);
     if (!is_repeated)
-        atomicAdd(p.counters.d[1], 1);
+        atomicAdd(p.counter.d[2], 1);
 }
 
 void stage_row()

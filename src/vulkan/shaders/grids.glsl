@@ -1,5 +1,5 @@
 /* The types of codebooks, IQ1, IQ2 and IQ3: an index stands for the levels of eight (IQ3: four) weights
- * (quant/quant_grids.h). The codebooks lie one behind the other in the only buffer that is bound (vk_grids.c). */
+ * (quant/quant_grids.h). The codebooks lie one behind the other in a buffer that is bound (vk_grids.c). */
 layout(set = 0, binding = 0, std430) readonly buffer Grids {
     uint entries[]; /* two in each */
 } grids;

@@ -10,7 +10,7 @@ layout(constant_id = 2) const uint TILE = 1;
 layout(push_constant) uniform Push {
     Ints ids, slots;
     Words sorted;   /* the number of tiles; pairs [n_pair]; tiles of expert, first pair, pairs */
-    Words counters; /* pairs computed, experts that these were of */
+    Words counter;  /* pairs computed, in 64 bits; experts that these were of */
     uint n_pair;
 } p;
 
@@ -42,8 +42,9 @@ void main()
             first += count[e];
         }
         p.sorted.d[0] = n_tile;
-        p.counters.d[0] += first;
-        p.counters.d[1] += n_expert;
+        p.counter.d[0] += first;
+        p.counter.d[1] += p.counter.d[0] < first ? 1 : 0;
+        p.counter.d[2] += n_expert;
     }
     barrier();
     for (uint i = tid; i < p.n_pair; i += gl_WorkGroupSize.x) {
