@@ -86,6 +86,8 @@ static void print_summary(const struct batch_command *c)
         "once",
         (double)c->opened.load_ns / 1e9, (long long)t.n_prompt, (long long)t.n_cached, (long long)t.n_answer, speed(&t),
         (long long)t.n_most);
+    if (t.n_guess)
+        fprintf(stderr, ", %lld of %lld guesses right", (long long)t.n_guess_right, (long long)t.n_guess);
     if (t.n_suspended)
         fprintf(stderr, ", waited for memory %lld times", (long long)t.n_suspended);
     fprintf(stderr, " | %d threads\n", moebius_n_threads(c->opened.engine));
@@ -222,6 +224,8 @@ static int run(const struct command *c, int argc, char **argv)
         {"--output,-o", OPT_OUTPUT, &j.output, "FILE", "the answers; those that are there are not computed again", 0, 0,
          0},
         {"--texts", OPT_INT, &j.n_texts, "N", "texts at once at most (16)", 1, MAX_TEXTS, 0},
+        {"--draft", OPT_INT, &j.batch.n_draft, "N", "guess up to N next tokens where texts repeat themselves (0)", 0,
+         15, 0},
         {"--state", OPT_SIZE, &j.model.state_bytes, "SIZE", "memory for their state (half of the machine's)", 0, 0, 0,
          GROUP_MEMORY},
         {"--ctx,-c", OPT_INT, &j.model.n_ctx, "N", "context of each; as much as is needed, up to the model's", 1,

@@ -186,16 +186,16 @@ void cli_leave_texts_receipt(const struct model_options *o, const moebius_engine
     for (size_t i = 0; i < sizeof stats->n_ended / sizeof *stats->n_ended; i++)
         n_text += stats->n_ended[i];
     n_text = n_text ? n_text : 1;
-    const struct run_figures f = {.method = method,
-                                  .varies = true,
-                                  .n_prefill = (int64_t)stats->n_prompt,
-                                  .prefill_ns = stats->prefill_ns,
-                                  .n_decoded = (int64_t)stats->n_decoded,
-                                  .decode_ns = stats->decode_ns,
-                                  .n_texts = (int64_t)((stats->n_decoded + n_pass / 2) / n_pass),
-                                  .n_ctx =
-                                      (int64_t)((stats->n_prompt + stats->n_cached + stats->n_answer / 2) / n_text),
-                                  .n_prompt = (int64_t)(stats->n_prompt / n_text),
-                                  .prompt_from = (int64_t)(stats->n_cached / n_text)};
+    const struct run_figures f = {
+        .method = method,
+        .varies = true,
+        .n_prefill = (int64_t)stats->n_prompt,
+        .prefill_ns = stats->prefill_ns,
+        .n_decoded = stats->n_guess ? 0 : (int64_t)stats->n_decoded, /* with guesses it depends on what texts say */
+        .decode_ns = stats->decode_ns,
+        .n_texts = (int64_t)((stats->n_decoded - stats->n_guess_right + n_pass / 2) / n_pass),
+        .n_ctx = (int64_t)((stats->n_prompt + stats->n_cached + stats->n_answer / 2) / n_text),
+        .n_prompt = (int64_t)(stats->n_prompt / n_text),
+        .prompt_from = (int64_t)(stats->n_cached / n_text)};
     cli_leave_receipt(o, engine, &f);
 }

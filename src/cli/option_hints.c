@@ -20,6 +20,7 @@ static const struct foreign options_elsewhere[] = {
     {",-ncmoe,--n-cpu-moe,-cmoe,--cpu-moe,-ot,--override-tensor,", "--expert-ram"},
     {",-np,--parallel,", "--texts"},
     {",-sys,--system-prompt,", "--system"},
+    {",--draft-max,--draft-n,--spec-draft-n-max,--spec-type,", "--draft"},
     {",-r,--reverse-prompt,", "--stop"},
     {",--chat-template-file,--chat-template,", "--template"},
     {",--chat-template-kwargs,--think,--reasoning-budget,-rea,", "--var"},

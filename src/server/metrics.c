@@ -80,6 +80,8 @@ static err_code write_texts(const struct texts_stats *t, struct bytes *out, stru
         {"cached_tokens_total", "counter", "Tokens of prompts that were there", (double)t->n_cached},
         {"answer_tokens_total", "counter", "Tokens of answers", (double)t->n_answer},
         {"passes_total", "counter", "Passes over the model", (double)t->n_pass},
+        {"guesses_total", "counter", "Tokens of answers guessed (--draft)", (double)t->n_guess},
+        {"guesses_right_total", "counter", "Those that were right", (double)t->n_guess_right},
         {"prefill_seconds_total", "counter", "Time of passes with tokens of prompts", (double)t->prefill_ns / 1e9},
         {"decode_seconds_total", "counter", "Time of passes without", (double)t->decode_ns / 1e9},
         {"kept_texts", "gauge", "Texts kept in memory for others that begin so", (double)t->n_kept},

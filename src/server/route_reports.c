@@ -43,7 +43,8 @@ static json_t *measured(const struct model_view *view)
     return json_pack("{s:I, s:o, s:I, s:o, s:o, s:o}", "resident_bytes", (json_int_t)resident_memory_bytes(), "devices",
                      held_by_devices(&view->ledger), "drive_bytes", (json_int_t)unread, "decode",
                      known_rate(s->n_decoded, LEAST_DECODED, s->decode_ns), "decode_texts",
-                     s->n_decode_pass ? json_real((double)s->n_decoded / (double)s->n_decode_pass) : json_null(),
+                     s->n_decode_pass ? json_real((double)(s->n_decoded - s->n_guess_right) / (double)s->n_decode_pass)
+                                      : json_null(),
                      "prefill", known_rate(s->n_prompt, LEAST_PROMPT, s->prefill_ns));
 }
 

@@ -258,6 +258,13 @@ static err_code end_reasoning(struct text *t, const struct text_setup *s, struct
     return take_tokens(t, s, ids, n, e);
 }
 
+static err_code go_on(struct text *t, const struct text_setup *setup, const float *logits, struct err *e)
+{
+    if (!is_over_budget(t))
+        TRY(choose_token(t, setup, logits, e));
+    return !t->has_ended && is_over_budget(t) ? end_reasoning(t, setup, e) : ERR_OK;
+}
+
 err_code text_next(struct text *t, const struct text_setup *setup, struct err *e)
 {
     const float *logits = moebius_session_logits(t->session);
@@ -269,9 +276,33 @@ err_code text_next(struct text *t, const struct text_setup *setup, struct err *e
         moebius_session_truncate(t->session, (int64_t)t->n_ids - 1);
         return ERR_OK;
     }
-    if (!is_over_budget(t))
-        TRY(choose_token(t, setup, logits, e));
-    return !t->has_ended && is_over_budget(t) ? end_reasoning(t, setup, e) : ERR_OK;
+    return go_on(t, setup, logits, e);
+}
+
+/* ---- guesses ------------------------------------------------------------------------------------------------- */
+
+bool text_see_logits(void *user, size_t i, const float *logits)
+{
+    struct text *t = user;
+    struct text_guess *g = &t->guess;
+    if (g->is_over || i != g->n_right || atomic_load(&t->is_cancelled))
+        return true;
+    g->code = go_on(t, g->setup, logits, &g->error);
+    size_t n_new = t->n_ids - g->n_ids; /* tokens behind the one that the session lacked */
+    while (g->n_right < g->n && g->n_right < n_new && t->ids[g->n_ids + g->n_right] == g->ids[1 + g->n_right])
+        g->n_right++;
+    g->is_over = g->code != ERR_OK || t->has_ended || n_new > g->n_right;
+    return true;
+}
+
+void text_settle(struct text *t)
+{
+    struct text_guess *g = &t->guess;
+    int64_t n_good = (int64_t)(g->n_ids + g->n_right);
+    if (moebius_session_pos(t->session) > n_good)
+        moebius_session_truncate(t->session, n_good);
+    if (t->n_ids > g->n_ids) /* else the pass failed */
+        draft_note(&t->odds, g->match, g->n, g->n_right);
 }
 
 /* ---- telling ------------------------------------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 
 #include "texts/answer.h"
 #include "texts/constraint.h"
+#include "texts/draft.h"
 #include "texts/prefix.h"
 #include "texts/texts.h"
 
@@ -35,7 +36,18 @@ struct text {
     bool is_saved;    /* its prompt is on disk */
     size_t near_end;  /* tokens of the prompt that the next turn will begin with, too; 0: wherever they part */
     size_t parting;   /* tokens that it has in common with another: where more texts may want to begin */
-    size_t chunk;     /* tokens in the pass in hand */
+    size_t chunk;     /* tokens in the pass in hand, but for guesses */
+    struct draft_odds odds;
+    struct text_guess {
+        int32_t ids[1 + DRAFT_MOST]; /* the token that the session lacks, and n guesses what follows it */
+        size_t n, match;
+        size_t n_right; /* guesses that the text has gone on with */
+        size_t n_ids;   /* of the text before the pass */
+        bool is_over;   /* it has gone on otherwise, has ended, or failed */
+        const struct text_setup *setup;
+        err_code code;
+        struct err error;
+    } guess; /* in the pass in hand; n 0: none */
     bool has_ended;
     enum text_end end;
     struct err error;
@@ -64,6 +76,12 @@ size_t text_n_missing(const struct text *t);
 /* The session has all tokens: chooses the next one, tells the sink, and sees whether the answer has ended. Where the
  * session has lost the logits there are tokens missing afterwards. */
 MUST_USE err_code text_next(struct text *t, const struct text_setup *setup, struct err *e);
+
+/* Guesses are part of the pass (t->guess). text_see_logits is the function for the logits after each token, with the
+ * text as `user`, and chooses the text's next tokens as long as guesses are right. text_settle takes the wrong ones
+ * back after the pass, whatever became of it. What went wrong is in t->guess. */
+bool text_see_logits(void *user, size_t i, const float *logits);
+void text_settle(struct text *t);
 
 /* Tells the sink how much of the prompt is there. */
 void text_tell_prompt(struct text *t);

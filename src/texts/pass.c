@@ -99,6 +99,71 @@ static void share_room(struct texts *x, size_t room)
     give(first, rest, &rest);
 }
 
+/* ---- guesses ------------------------------------------------------------------------------------------------- */
+
+/* How many guesses there may be of a text that waits for its next token. */
+static size_t most_guesses(const struct texts *x, const struct text *t, size_t n_rows)
+{
+    int64_t most = min_i64(x->options.n_draft, DRAFT_MOST), n_answer = (int64_t)(t->n_ids - t->n_prompt);
+    int64_t rows = min_i64(DRAFT_MOST_ROWS, x->options.n_batch ? x->options.n_batch : DRAFT_MOST_ROWS);
+    if (!is_answer(t) || t->has_ended || n_answer == 0) /* 0: all of the prompt is there but one token */
+        return 0;
+    most = min_i64(most, rows - (int64_t)n_rows);
+    most = min_i64(most, moebius_session_n_ctx(t->session) - (int64_t)t->n_ids);
+    most = min_i64(most, t->n_ctx - (int64_t)t->n_ids);
+    if (t->request.max_tokens >= 0)
+        most = min_i64(most, t->request.max_tokens - n_answer - 1); /* a token is chosen in any case */
+    return most > 0 ? (size_t)most : 0;
+}
+
+/* The pass that guesses are added to: its tokens, and how many of them texts will have gone on by. */
+struct guessed_pass {
+    size_t n_rows;
+    double n_tok;
+};
+
+/* Adds as many guesses of a text as make the pass yield most tokens a second, if that is a tenth more than without. */
+static void guess(struct texts *x, struct text *t, struct guessed_pass *p)
+{
+    const double margin = x->options.always_draft ? 0 : 1.1;
+    struct text_guess *g = &t->guess;
+    size_t next, best = 0, most = most_guesses(x, t, p->n_rows);
+    size_t least = x->options.always_draft ? 1 : DRAFT_LEAST_MATCH;
+    size_t match = most ? draft_match(t->ids, t->n_ids, least, &next) : 0;
+    double best_rate = margin * p->n_tok / draft_pass_ns(&x->costs, p->n_rows);
+    for (size_t n = 1; match && n <= most; n = 2 * n + 1) {
+        double rate = (p->n_tok + draft_expected(&t->odds, match, n)) / draft_pass_ns(&x->costs, p->n_rows + n);
+        best = rate > best_rate ? n : best;
+        best_rate = rate > best_rate ? rate : best_rate;
+    }
+    if (match && !best)
+        draft_pass_over(&t->odds, match);
+    if (!best)
+        return;
+    *g = (struct text_guess){.n = best, .match = match, .n_ids = t->n_ids, .setup = &x->setup};
+    g->ids[0] = t->ids[t->n_ids - 1];
+    draft_fill(g->ids + 1, best, t->ids, t->n_ids, next);
+    p->n_rows += best;
+    p->n_tok += draft_expected(&t->odds, match, best);
+}
+
+/* Guesses for a pass of answers alone, once it is known what such a pass takes. While prompts wait there are none: what
+ * passes of answers take is measured for their pace. */
+static void guess_all(struct texts *x)
+{
+    struct guessed_pass p = {0};
+    for (size_t i = 0; i < x->n_running; i++) {
+        x->running[i]->guess.n = 0;
+        p.n_rows += x->running[i]->chunk;
+    }
+    p.n_tok = (double)p.n_rows;
+    if (!x->options.n_draft || texts_has_prompts(x) || p.n_rows > DRAFT_MOST_ROWS ||
+        draft_pass_ns(&x->costs, p.n_rows) <= 0)
+        return;
+    for (size_t i = 0; i < x->n_running; i++)
+        guess(x, x->running[i], &p);
+}
+
 /* Fills the items of a pass. */
 static void fill_items(struct texts *x)
 {
@@ -109,8 +174,16 @@ static void fill_items(struct texts *x)
         if (t->chunk == 0)
             continue;
         x->in_pass[x->n_items] = t;
-        x->items[x->n_items++] = (moebius_batch_item){
-            .session = t->session, .ids = t->ids + pos, .n = t->chunk, .no_logits = !has_logits(t, end)};
+        x->items[x->n_items++] =
+            t->guess.n
+                ? (moebius_batch_item){.session = t->session,
+                                       .ids = t->guess.ids,
+                                       .n = 1 + t->guess.n,
+                                       .is_draft = true,
+                                       .logits = text_see_logits,
+                                       .user = t}
+                : (moebius_batch_item){
+                      .session = t->session, .ids = t->ids + pos, .n = t->chunk, .no_logits = !has_logits(t, end)};
     }
 }
 
@@ -148,20 +221,27 @@ static bool was_unwanted(struct texts *x)
 /* The pass is done. */
 static void take_stock(struct texts *x, size_t n_answer, int64_t took_ns, bool is_streaming)
 {
-    size_t n_chunk = 0;
+    size_t n_chunk = 0, n_guess = 0, n_right = 0;
     for (size_t i = 0; i < x->n_items; i++) {
         struct text *t = x->in_pass[i];
-        bool of_prompt = x->items[i].n > 1 || t->n_ids == t->n_prompt;
+        bool of_prompt = t->chunk > 1 || t->n_ids == t->n_prompt;
         n_chunk += t->chunk == 1 && !x->items[i].no_logits ? 0 : t->chunk;
+        n_guess += t->guess.n;
+        n_right += t->guess.n ? t->guess.n_right : 0;
         x->stats.n_prompt += of_prompt ? t->chunk : 0;
         if (t->n_ids == t->n_prompt)
             text_tell_prompt(t);
     }
-    pace_note(&x->pace, n_answer, n_chunk, took_ns, is_streaming);
+    if (n_guess == 0) /* else it took longer than one of answers */
+        pace_note(&x->pace, n_answer, n_chunk, took_ns, is_streaming);
+    if (n_chunk == 0)
+        draft_note_pass(&x->costs, x->n_items + n_guess, took_ns);
     *(n_chunk ? &x->stats.prefill_ns : &x->stats.decode_ns) += took_ns;
     x->stats.n_pass++;
     x->stats.n_decode_pass += n_chunk == 0;
-    x->stats.n_decoded += n_chunk ? 0 : x->n_items;
+    x->stats.n_decoded += n_chunk ? 0 : x->n_items + n_right;
+    x->stats.n_guess += n_guess;
+    x->stats.n_guess_right += n_right;
 }
 
 static err_code compute(struct texts *x, struct err *e)
@@ -171,13 +251,18 @@ static err_code compute(struct texts *x, struct err *e)
     size_t n_answer = texts_n_answers(x);
     bool has_room = n_answer == 0 || !x->is_disk_turn;
     share_room(x, has_room ? pace_tokens(&x->pace, n_answer, batch_room(x, n_answer), is_streaming) : 0);
+    guess_all(x);
     fill_items(x);
     if (x->n_items == 0)
         return ERR_OK;
     int64_t start_ns = clock_ns();
     err_code code = eval(x, &why);
+    int64_t took_ns = clock_ns() - start_ns;
+    for (size_t i = 0; i < x->n_items; i++)
+        if (x->in_pass[i]->guess.n)
+            text_settle(x->in_pass[i]);
     if (code == ERR_OK)
-        take_stock(x, n_answer, clock_ns() - start_ns, is_streaming);
+        take_stock(x, n_answer, took_ns, is_streaming);
     else if (texts_is_short(code))
         texts_make_room(x, &why);
     else if (code != ERR_CANCELLED || !was_unwanted(x))
@@ -197,10 +282,16 @@ static void next_tokens(struct texts *x)
             texts_end(x, t, TEXT_END_CANCELLED, NULL);
             continue;
         }
-        if (text_n_missing(t) > 0)
-            continue;
-        size_t n_before = t->n_ids;
-        err_code code = text_next(t, &x->setup, &why);
+        size_t n_before = t->guess.n ? t->guess.n_ids : t->n_ids;
+        err_code code = t->guess.n ? t->guess.code : ERR_OK;
+        if (code != ERR_OK)
+            why = t->guess.error;
+        t->guess.n = 0;
+        if (code == ERR_OK && !t->has_ended && t->n_ids == n_before) {
+            if (text_n_missing(t) > 0)
+                continue;
+            code = text_next(t, &x->setup, &why);
+        }
         x->stats.n_answer += t->n_ids - n_before;
         prefix_set(&x->index, &t->entry, t->ids, t->n_ids);
         if (code != ERR_OK || t->has_ended)

@@ -13,6 +13,9 @@ static err_code open_texts(struct texts *x, struct err *e)
         return err_set(e, ERR_USAGE,
                        "%zu texts at once, of %lld tokens, in batches of %lld: expected at least one text", n,
                        (long long)x->options.n_ctx, (long long)x->options.n_batch);
+    if (x->options.n_draft < 0 || (x->options.n_draft && x->options.session.car.threshold > 0))
+        return err_set(e, ERR_USAGE, "guesses of %lld tokens: expected 0 or more, and none with cache-aware routing",
+                       (long long)x->options.n_draft);
     x->running = mem_calloc(n, sizeof *x->running);
     x->in_pass = mem_calloc(n, sizeof *x->in_pass);
     x->items = mem_calloc(n, sizeof *x->items);

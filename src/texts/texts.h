@@ -18,10 +18,12 @@
 struct texts;
 
 struct texts_options {
-    size_t n_texts;  /* that run at once at most */
-    size_t n_queue;  /* that wait beyond these at most; more are refused */
-    int64_t n_ctx;   /* of each text at most; 0: what the model was trained for */
-    int64_t n_batch; /* tokens of prompts in a pass at most; 0: 512, or as it pays */
+    size_t n_texts;    /* that run at once at most */
+    size_t n_queue;    /* that wait beyond these at most; more are refused */
+    int64_t n_ctx;     /* of each text at most; 0: what the model was trained for */
+    int64_t n_batch;   /* tokens of prompts in a pass at most; 0: 512, or as it pays */
+    int64_t n_draft;   /* guesses of a text's next tokens in a pass at most (texts/draft.h), not with `car`; 0: none */
+    bool always_draft; /* whether it pays or not, after single tokens, too: for tests */
     /* How long a pass with prompts may take where answers wait for it; 0: twice as long as one without
      * (texts/pace.h); less than 0: there is no bound. */
     int64_t max_stall_ns;
@@ -144,7 +146,8 @@ struct texts_stats {
     uint64_t n_suspended;                  /* how often a text had to wait for memory */
     size_t n_most;                         /* the most texts at once */
     int64_t prefill_ns, decode_ns;         /* passes with and without tokens of prompts */
-    uint64_t n_decode_pass, n_decoded;     /* the latter passes, and their tokens */
+    uint64_t n_decode_pass, n_decoded;     /* the latter passes, and the tokens that texts went on by */
+    uint64_t n_guess, n_guess_right;       /* of texts' next tokens */
     size_t n_kept;                         /* texts kept in memory now */
     uint64_t kept_bytes;                   /* their state, shared pages counted once where that is known */
     uint64_t disk_bytes, n_disk_read, n_disk_written; /* the disk cache now, and parts of texts read and written */

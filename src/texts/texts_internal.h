@@ -36,6 +36,7 @@ struct texts {
     struct prefix_files *files; /* NULL: nothing is kept on disk */
     bool is_disk_turn;          /* a part was read or written before the pass in hand */
     struct pace pace;
+    struct draft_costs costs;
     moebius_batch_item *items; /* [n_items] of the pass in hand, of options.n_texts */
     struct text **in_pass;     /* [n_items] whose they are */
     size_t n_items;

@@ -226,6 +226,25 @@ def test_answers_have_the_form_that_a_request_asks_for():
     assert answers["free"]["ids"] == [int(i) for i in alone.replace(b",", b" ").split()]
 
 
+def test_guesses_change_no_answer():
+    """Of texts that say two tokens alone many guesses are right, of others few."""
+    requests = some_requests(16, SEED + 1)
+    requests += [{"id": f"two-{i}", "prompt": "The dog", "max_tokens": 90, "seed": i, "ignore_eos": True,
+                  "logit_bias": {"300": 100, "309": 100}} for i in range(4)]
+    requests += [{"id": f"one-{i}", "prompt": "The dog", "max_tokens": 60 + i, "ignore_eos": True, "logit_bias": {"300": 100}} for i in range(2)]
+    requests += [{"id": f"form-{i}", "prompt": "The dog", "max_tokens": 60, "seed": i, "json_schema": {"type": "array", "items": {"enum": [
+        "a dog", "a dog and a cat"]}}} for i in range(3)]
+    want, err = batch(requests)
+    assert "guesses" not in err
+    for texts, more in ((1, []), (6, ["-b", 16]), (30, ["--expert-ram", "50%"])):
+        got, err = batch(requests, "--texts", texts, "--draft", 15, *more)
+        for name, answer in want.items():
+            assert (got[name]["ids"], got[name]["finish_reason"]) == (answer["ids"], answer["finish_reason"]), (texts, name)
+        if texts == 1:
+            right, of = map(int, re.search(r", (\d+) of (\d+) guesses right \|", err).groups())
+            assert 0 < right <= of
+
+
 def test_a_seed_that_was_chosen_is_told():
     request = {"id": 1, "prompt": "Once upon a time", "max_tokens": 20, "temperature": 1}
     answers, _ = batch([request])

@@ -61,7 +61,7 @@ def test_help_fits_the_terminal():
             long = [line for line in text.splitlines() if len(line) > width and not re.match(r" +\S+$|usage:", line)]
             assert not long, (args, width, long)
     words = " ".join(out("help", "bench").split())
-    assert " ".join(on_terminal(60, "help", "bench").split()) == words and "summed. What is printed" in words
+    assert " ".join(on_terminal(60, "help", "bench").split()) == words and "summed. Of a GPU it is" in words
 
 
 def test_help_has_common_options_first_and_each_once():

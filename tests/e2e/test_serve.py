@@ -232,8 +232,8 @@ def test_who_looks_is_told_of_models_that_come_and_go():
 
 # ---- answers -----------------------------------------------------------------------------------------------------
 
-def test_answers_are_those_of_generate_alone_and_together():
-    with Server() as s:
+def check_answers_alone_and_together(*options):
+    with Server(*options) as s:
         for text in STORIES:
             assert ids_of(s, text, 40) == generated_ids(text, 40), text
         jobs = [functools.partial(ids_of, s, STORIES[i % 6], 10 * (1 + i % 4)) for i in range(24)]
@@ -241,6 +241,12 @@ def test_answers_are_those_of_generate_alone_and_together():
             assert ids == generated_ids(STORIES[i % 6], 40)[:10 * (1 + i % 4)], STORIES[i % 6]
         assert s.metric("moebius_texts_most") > 1
         assert s.metric('moebius_requests_total{status="200"}') >= 30
+        assert s.metric("moebius_guesses_right_total") <= s.metric("moebius_guesses_total")
+
+
+def test_answers_are_those_of_generate_alone_and_together():
+    check_answers_alone_and_together()
+    check_answers_alone_and_together("--draft", 15)
 
 
 def test_other_models_answer_as_generate_does():
@@ -708,6 +714,7 @@ def test_what_can_not_start_says_why():
     assert "nowhere.gguf" in refused("-m", "nowhere.gguf", "--port", "0")
     assert "has no key" in refused("-m", DEMO, "--port", "0", "--api-key-file", write("empty", "\n"))
     assert "--host" in refused("-m", DEMO, "--host", "no.such.name.invalid")
+    assert "none with cache-aware routing" in refused("-m", DEMO, "--port", "0", "--draft", "3", "--car", "0.5")
     for origin in "example.org", "https://example.org/", "":
         assert "expected an origin" in refused("-m", DEMO, "--port", "0", "--cors", origin)
     for template in "gone", write("bad.jinja", "{% if %}"):

@@ -32,8 +32,10 @@ struct job {
     int32_t ids[MAX_PROMPT + MAX_ANSWER];
     size_t n_ids;
     int64_t max_tokens;
-    float temperature;
+    float temperature, repeat_penalty; /* of 0: 1.1 */
     uint64_t seed, group;
+    moebius_logit_bias biases[2];
+    int n_biases;
     int n_logprob;
 
     uint64_t id;
@@ -96,7 +98,9 @@ static struct text_request request_of(struct job *j)
     moebius_sampler_options sampling = moebius_default_sampler_options();
     sampling.temperature = j->temperature;
     sampling.seed = j->seed;
-    sampling.repeat_penalty = 1.1f;
+    sampling.logit_biases = j->biases;
+    sampling.n_logit_biases = j->n_biases;
+    sampling.repeat_penalty = j->repeat_penalty > 0 ? j->repeat_penalty : 1.1f;
     return (struct text_request){.ids = j->ids,
                                  .n_ids = j->n_ids,
                                  .max_tokens = j->max_tokens,
@@ -268,6 +272,49 @@ static void check_schedule(const char *family, size_t n_texts, size_t n_jobs, in
     close_all(&x, &engine);
 }
 
+/* Texts that repeat themselves, one or several at a time, with guesses wherever there are some: all say what they say
+ * alone. Returns how many guesses were right. */
+static uint64_t check_guesses(const char *family, size_t n_texts, struct random *r)
+{
+    enum { N_JOBS = 12 };
+    static struct job jobs[N_JOBS];
+    moebius_engine *engine = open_engine(family, 0);
+    const struct texts_options o = {.n_texts = n_texts,
+                                    .n_queue = MAX_JOBS,
+                                    .n_ctx = MAX_PROMPT + MAX_ANSWER,
+                                    .n_batch = below(r, 2) ? 8 : 0,
+                                    .n_draft = 1 + below(r, 20),
+                                    .always_draft = true};
+    struct texts *x = open_texts(engine, &o);
+    for (int i = 0; i < N_JOBS; i++) {
+        struct job *j = &jobs[i];
+        *j = some_job(r, engine, 2);
+        j->max_tokens = MAX_ANSWER - below(r, 8);
+        j->repeat_penalty = below(r, 4) ? 1 : 1.1f;
+        j->temperature = below(r, 3) ? 0 : 0.8f;
+        j->n_logprob = below(r, 3) ? -1 : TOP;
+        j->cancel_after = below(r, 6) ? -1 : (int64_t)below(r, MAX_ANSWER);
+        j->n_biases = i % 3 ? 2 : 0; /* of two tokens alone, which guesses often hit */
+        for (int k = 0; k < j->n_biases; k++)
+            j->biases[k] = (moebius_logit_bias){j->ids[k], 50};
+        uint32_t period = 1 + below(r, 30);
+        for (size_t k = j->n_ids - below(r, (uint32_t)j->n_ids / 2); k < j->n_ids; k++)
+            j->ids[k] = j->ids[k - (k < period ? k : period)];
+        must_submit(x, j);
+    }
+    run(x);
+    const struct texts_stats stats = texts_stats(x);
+    texts_close(&x);
+    for (int i = 0; i < N_JOBS; i++)
+        check_job(engine, &jobs[i]);
+    assert_true(stats.n_guess > 0 && stats.n_guess_right <= stats.n_guess);
+    printf("%s, %zu texts: %llu of %llu guesses were right in %llu passes\n", family, n_texts,
+           (unsigned long long)stats.n_guess_right, (unsigned long long)stats.n_guess,
+           (unsigned long long)stats.n_pass);
+    close_all(&x, &engine);
+    return stats.n_guess_right;
+}
+
 static uint64_t seed_of(const char *name, uint64_t otherwise)
 {
     const char *s = getenv(name);
@@ -283,6 +330,18 @@ static void answers_are_those_of_each_text_alone(void **state)
             check_schedule(families[f], 4, 20, 0, seed + i);
             check_schedule(families[f], 16, 40, 0, seed + i);
         }
+}
+
+static void guesses_change_no_answer(void **state)
+{
+    static const size_t n_texts[] = {1, 3, 8};
+    uint64_t seed = seed_of("MOEBIUS_SEED", 1), n = seed_of("MOEBIUS_SCHEDULES", 1), n_right = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        struct random r = random_seed(seed + i);
+        for (int k = 0; k < 9; k++)
+            n_right += check_guesses(families[k % 3], n_texts[k / 3], &r);
+    }
+    assert_true(n_right > 0);
 }
 
 /* What one text of the longest context needs. */
@@ -934,6 +993,7 @@ static void an_answer_waits_for_one_part_at_a_time(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(guesses_change_no_answer),
         cmocka_unit_test(answers_are_those_of_each_text_alone),
         cmocka_unit_test(texts_wait_for_memory),
         cmocka_unit_test(a_full_queue_refuses),

@@ -1,0 +1,103 @@
+#include "texts/draft.h"
+
+#include <math.h>
+
+enum { MOST_MATCH = 64 };
+
+/* ---- what passes take -------------------------------------------------------------------------------------------- */
+
+void draft_note_pass(struct draft_costs *c, size_t n_rows, int64_t took_ns)
+{
+    enum { PART = 4 }; /* of a new figure: one pass may have been disturbed */
+    if (n_rows > DRAFT_MOST_ROWS)
+        return;
+    int64_t *ns = &c->ns[n_rows];
+    *ns = *ns ? *ns + (took_ns - *ns) / PART : took_ns;
+}
+
+/* The next number of tokens from n on, upwards or downwards, with which a pass has run; 0: there is none. */
+static size_t known(const struct draft_costs *c, size_t n, int step)
+{
+    while (n > 0 && n <= DRAFT_MOST_ROWS && !c->ns[n])
+        n += (size_t)step;
+    return n <= DRAFT_MOST_ROWS ? n : 0;
+}
+
+double draft_pass_ns(const struct draft_costs *c, size_t n_rows)
+{
+    const double more = 0.3; /* of a pass of one token, for each more, as long as nothing says otherwise */
+    size_t below = known(c, n_rows, -1), above = known(c, n_rows, 1);
+    if (below == 0)
+        return 0;
+    double ns = (double)c->ns[below];
+    if (above == 0) {
+        size_t less = known(c, below - 1, -1);
+        double slope = less ? (ns - (double)c->ns[less]) / (double)(below - less) : more * ns / (double)below;
+        return ns + (slope > 0 ? slope : 0) * (double)(n_rows - below);
+    }
+    double part = above > below ? (double)(n_rows - below) / (double)(above - below) : 0;
+    return ns + part * ((double)c->ns[above] - ns);
+}
+
+/* ---- guesses -------------------------------------------------------------------------------------------------------
+ */
+
+size_t draft_match(const int32_t *ids, size_t n, size_t least, size_t *next)
+{
+    size_t best = least - 1;
+    *next = n;
+    for (size_t end = n; --end > best && best < MOST_MATCH;) { /* ids[0 .. end) */
+        size_t k = 0;
+        while (k < end && k < MOST_MATCH && ids[end - 1 - k] == ids[n - 1 - k])
+            k++;
+        if (k > best) {
+            best = k;
+            *next = end;
+        }
+    }
+    return best < least ? 0 : best;
+}
+
+static int kind_of(size_t match)
+{
+    return match < 6 ? 0 : match < 12 ? 1 : match < 24 ? 2 : 3;
+}
+
+/* The share of guesses that are right: at first what is usual, as if so many had been seen. */
+static double share(const struct draft_odds *o, int kind)
+{
+    static const double usual[DRAFT_N_KIND] = {0.4, 0.6, 0.8, 0.9};
+    const double n_usual = 4;
+    return (o->n_right[kind] + usual[kind] * n_usual) / (o->n_tried[kind] + n_usual);
+}
+
+double draft_expected(const struct draft_odds *o, size_t match, size_t n)
+{
+    double p = share(o, kind_of(match));
+    return p < 1 ? p * (1 - pow(p, (double)n)) / (1 - p) : (double)n;
+}
+
+/* Nothing is known of guesses behind the first wrong one. */
+void draft_note(struct draft_odds *o, size_t match, size_t n, size_t n_right)
+{
+    const double kept = 0.98; /* of earlier ones, for each that is noted */
+    int kind = kind_of(match);
+    for (size_t i = 0; i < n && i <= n_right; i++) {
+        o->n_tried[kind] = o->n_tried[kind] * kept + 1;
+        o->n_right[kind] = o->n_right[kind] * kept + (i < n_right);
+    }
+}
+
+void draft_pass_over(struct draft_odds *o, size_t match)
+{
+    const double kept = 0.99;
+    int kind = kind_of(match);
+    o->n_tried[kind] *= kept;
+    o->n_right[kind] *= kept;
+}
+
+void draft_fill(int32_t *guesses, size_t n, const int32_t *ids, size_t n_ids, size_t next)
+{
+    for (size_t i = 0; i < n; i++)
+        guesses[i] = next + i < n_ids ? ids[next + i] : guesses[next + i - n_ids];
+}

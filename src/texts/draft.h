@@ -1,0 +1,51 @@
+/* Guessing how a text goes on: as it did where its last tokens stood before, which is right for long stretches where it
+ * quotes or rewrites something. Guesses are computed in the pass that computes the token before them
+ * (moebius_batch_item is_draft), and those are kept that would have been chosen without them. As the logits of a token
+ * are the same in any pass, no answer changes.
+ *
+ * A pass with more tokens takes longer, above all where each brings further experts. How many guesses pay is decided by
+ * what passes of so many tokens took, and by how often guesses of the kind were right in the text: a match of few
+ * tokens says less than one of many. */
+#ifndef TEXTS_DRAFT_H
+#define TEXTS_DRAFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    DRAFT_MOST = 15,      /* guesses of a text in a pass at most */
+    DRAFT_MOST_ROWS = 64, /* tokens of a pass with guesses at most */
+    DRAFT_N_KIND = 4,     /* kinds of matches, by their length */
+};
+
+/* What passes without prompts took, of all texts of an engine. */
+struct draft_costs {
+    int64_t ns[DRAFT_MOST_ROWS + 1]; /* by tokens; 0: not known */
+};
+
+/* How often a text's guesses were right. */
+struct draft_odds {
+    double n_tried[DRAFT_N_KIND], n_right[DRAFT_N_KIND]; /* older ones count less */
+};
+
+/* Notes what a pass took. */
+void draft_note_pass(struct draft_costs *c, size_t n_rows, int64_t took_ns);
+/* What a pass of so many tokens takes, 0 where nothing is known; between and beyond those that ran by a line. */
+double draft_pass_ns(const struct draft_costs *c, size_t n_rows);
+
+/* The longest end of ids[n] that stands somewhere before, the last place of several. Returns its length in tokens, 0
+ * where it is less than `least`, and in *next where the tokens begin that followed it there. */
+enum { DRAFT_LEAST_MATCH = 3 }; /* fewer say too little */
+size_t draft_match(const int32_t *ids, size_t n, size_t least, size_t *next);
+
+/* How many of n guesses after a match of so many tokens will be right, on average. */
+double draft_expected(const struct draft_odds *o, size_t match, size_t n);
+/* Of n guesses the first n_right were. */
+void draft_note(struct draft_odds *o, size_t match, size_t n, size_t n_right);
+/* A match was not used: what was seen of its kind is forgotten by and by, so that it is tried again. */
+void draft_pass_over(struct draft_odds *o, size_t match);
+/* What follows a match: n guesses, which go on as ids[n_ids] does from `next` on, over its end where that is reached.
+ */
+void draft_fill(int32_t *guesses, size_t n, const int32_t *ids, size_t n_ids, size_t next);
+
+#endif
