@@ -95,7 +95,7 @@ static err_code open_run(struct batch *b, struct err *e)
     struct texts_options options = {.n_texts = b->n_texts,
                                     .n_ctx = m->n_ctx,
                                     .n_batch = m->n_batch,
-                                    .n_draft = b->n_draft,
+                                    .n_draft = m->n_draft,
                                     .max_stall_ns = -1,
                                     .is_interrupted = is_interrupted};
     TRY(cli_session_options(m, &options.session, e));

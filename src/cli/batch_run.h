@@ -7,10 +7,9 @@
 #include "cli/batch_text.h"
 
 struct batch {
-    struct batch_setup setup;     /* this and the next five are set by the caller */
+    struct batch_setup setup;     /* this and the next four are set by the caller */
     struct batch_queue queue;     /* defaults, in and out of it */
     size_t n_texts;               /* at once at most */
-    int64_t n_draft;              /* as in texts_options */
     void (*progress)(void *user); /* is called after each pass */
     void *user;
 

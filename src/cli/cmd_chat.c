@@ -103,6 +103,8 @@ static void print_stats(const struct chat *c)
            (long long)moebius_session_pos(c->opened.session), (long long)moebius_session_n_ctx(c->opened.session),
            (long long)s->n_prompt, per_second(s->n_prompt, s->prefill_ns), (long long)s->n_reused,
            (long long)s->n_answer, (long long)s->n_decoded, per_second(s->n_decoded, s->decode_ns));
+    if (c->model.n_draft)
+        printf("guesses: %lld, %lld right\n", (long long)c->talk.ahead.n_guess, (long long)c->talk.ahead.n_right);
     if (c->sampling.sampler.temperature > 0)
         printf("seed: %lld\n", (long long)c->sampling.seed);
     stats_print_car(c->opened.engine, stdout);
@@ -509,6 +511,7 @@ static int run(const struct command *c, int argc, char **argv)
     const struct option options[] = {
         MODEL_OPTIONS(chat.model),
         CAR_OPTIONS(chat.model),
+        DRAFT_OPTION(chat.model),
         {"--system", OPT_STRING, &chat.system, "TEXT", "the system message", 0, 0, 0},
         {"--template", OPT_INPUT, &chat.template, "FILE", "a chat template to use instead of the model's", 0, 0, 0,
          GROUP_FORM},

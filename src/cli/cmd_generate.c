@@ -1,4 +1,5 @@
 #include <jansson.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -19,6 +20,7 @@
 #include "cli/stats.h"
 #include "cli/terminal.h"
 #include "texts/answer.h"
+#include "texts/look_ahead.h"
 
 struct generate {
     struct model_options model;
@@ -41,6 +43,7 @@ struct generate {
     struct text_out out;
     struct answer answer;
     struct answer_view view;
+    struct look_ahead ahead;
     moebius_template *tmpl; /* these two for --chat */
     struct chat_prompt rendered;
     int32_t *ids;
@@ -171,11 +174,9 @@ static err_code eval_prompt(struct generate *g, struct run_times *t, struct err 
 
 static err_code eval_token(struct generate *g, int32_t id, struct run_times *t, struct err *e)
 {
-    moebius_error error;
-    int64_t start = clock_ns();
-    if (moebius_session_eval(g->opened.session, &id, 1, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
-    t->decode_ns += clock_ns() - start;
+    int64_t took_ns;
+    TRY(look_ahead_eval(&g->ahead, id, &took_ns, e));
+    t->decode_ns += took_ns;
     t->n_decoded++;
     return ERR_OK;
 }
@@ -211,6 +212,17 @@ static void print_live(struct generate *g, const struct run_times *t)
     g->shown = moebius_engine_counters(g->opened.engine);
 }
 
+/* The session holds the text and no more, with the logits after it. */
+static err_code end_session(struct generate *g, struct err *e)
+{
+    moebius_error error;
+    look_ahead_end(&g->ahead);
+    if (g->save_path && g->model.n_draft &&
+        moebius_session_sync(g->opened.session, g->ahead.ids, g->ahead.n_ids, NULL, &error) != MOEBIUS_OK)
+        return cli_error(e, &error);
+    return ERR_OK;
+}
+
 static err_code generate(struct generate *g, struct run_times *t, struct err *e)
 {
     if (g->echo && !g->ids_only)
@@ -225,8 +237,10 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
     if (g->n_ids > 0 && g->layers.before)
         print_layers(g, "prompt of", t->n_prefill);
     bool is_full = false;
+    g->ahead.n_draft = g->model.n_draft;
+    TRY(look_ahead_begin(&g->ahead, g->opened.engine, g->opened.session, e));
     for (int64_t i = 0; i != g->n && !cli_interrupted(); i++) {
-        int32_t id = moebius_sampler_pick(g->sampler, moebius_session_logits(g->opened.session));
+        int32_t id = moebius_sampler_pick(g->sampler, look_ahead_logits(&g->ahead));
         if (id < 0) {
             TRY(cli_grammar_end(g->matcher, e));
             break;
@@ -239,7 +253,7 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
         bool is_last = end || i + 1 == g->n;
         if (is_last && !g->save_path)
             break;
-        is_full = moebius_session_pos(g->opened.session) == moebius_session_n_ctx(g->opened.session);
+        is_full = (int64_t)look_ahead_pos(&g->ahead) == moebius_session_n_ctx(g->opened.session);
         if (is_full)
             break;
         TRY(eval_token(g, id, t, e)); /* the last, too, so that a saved session goes on after it */
@@ -247,6 +261,7 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
         if (is_last)
             break;
     }
+    TRY(end_session(g, e));
     answer_finish(&g->answer);
     if (g->tmpl && !g->ids_only)
         answer_view_write(&g->view, MOEBIUS_REPLY_CONTENT, "", 0);
@@ -272,6 +287,8 @@ static void print_summary(const struct generate *g, const struct run_times *t)
     if (t->n_decoded)
         fprintf(stderr, "%stext %lld token%s, %.2f tokens/s", g->n_ids ? " | " : "", (long long)t->n_decoded,
                 t->n_decoded == 1 ? "" : "s", per_second(t->n_decoded, t->decode_ns));
+    if (g->ahead.n_guess)
+        fprintf(stderr, ", %" PRIu64 " of %" PRIu64 " guesses right", g->ahead.n_right, g->ahead.n_guess);
     if (g->sampling.sampler.temperature > 0)
         fprintf(stderr, "%sseed %lld", g->n_ids || t->n_decoded ? " | " : "", (long long)g->sampling.seed);
     fprintf(stderr, "\n");
@@ -314,7 +331,8 @@ static void leave_receipt(const struct generate *g, const struct run_times *t)
     const struct run_figures f = {.method = "generate",
                                   .n_prefill = t->n_prefill,
                                   .prefill_ns = t->prefill_ns,
-                                  .n_decoded = t->n_decoded,
+                                  .n_decoded =
+                                      g->ahead.n_guess ? 0 : t->n_decoded, /* with guesses it depends on the text */
                                   .decode_ns = t->decode_ns,
                                   .n_texts = 1,
                                   .n_ctx = g->n_loaded + t->n_prefill + t->n_decoded / 2,
@@ -329,6 +347,7 @@ static int run(const struct command *c, int argc, char **argv)
     const struct option options[] = {
         MODEL_OPTIONS(g.model),
         CAR_OPTIONS(g.model),
+        DRAFT_OPTION(g.model),
         PROMPT_OPTIONS(g.prompt),
         {"-n", OPT_INT, &g.n, "N", "tokens to generate (256); -1: until the text or the context ends", -1, 1e9, 0},
         {"--ctx,-c", OPT_INT, &g.model.n_ctx, "N", "context; as much as is needed, or with -n -1 as the plan has it", 1,
@@ -378,6 +397,7 @@ static int run(const struct command *c, int argc, char **argv)
             code = stats_write_json(g.stats_json, g.opened.engine, &t, &e);
     }
     answer_close(&g.answer);
+    look_ahead_close(&g.ahead);
     chat_prompt_close(&g.rendered);
     moebius_template_close(&g.tmpl);
     moebius_sampler_close(&g.sampler);

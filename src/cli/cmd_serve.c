@@ -30,7 +30,7 @@ static const int64_t default_cache_bytes = (int64_t)8 << 30;
 struct serve_command {
     struct model_options model;
     const char *host, *folder, *alias, *key, *key_file, *template, *cache_dir;
-    int64_t port, n_texts, n_draft, n_queue, n_per_key, idle_s, cache_bytes, max_body_bytes, max_connections, timeout_s;
+    int64_t port, n_texts, n_queue, n_per_key, idle_s, cache_bytes, max_body_bytes, max_connections, timeout_s;
     struct option_list origins, var_texts;
     struct cli_vars vars;
     bool log_json, no_page, listed;
@@ -101,6 +101,7 @@ static err_code check(struct serve_command *c, struct err *e)
         return err_set(e, ERR_USAGE, "--%s is about one model: expected -m FILE with it", c->alias ? "alias" : "store");
     if (c->alias && !*c->alias)
         return err_set(e, ERR_USAGE, "--alias: a model's name is empty");
+    TRY(cli_check_draft(&c->model, e));
     TRY(http_check(e));
     return cli_parse_vars(&c->var_texts, &c->vars, e);
 }
@@ -169,7 +170,7 @@ static err_code serve(struct serve_command *c, struct err *e)
                                                   .ends = note_end,
                                                   .user = c},
                                        .texts = {.n_texts = (size_t)c->n_texts,
-                                                 .n_draft = c->n_draft,
+                                                 .n_draft = c->model.n_draft,
                                                  .n_queue = (size_t)c->n_queue,
                                                  .n_batch = c->model.n_batch,
                                                  .cache_dir = c->cache_dir,
@@ -206,8 +207,7 @@ static int run(const struct command *c, int argc, char **argv)
          GROUP_SERVER},
         {"--alias", OPT_STRING, &j.alias, "NAME", "what the model is called (its file's name)", 0, 0, 0, GROUP_SERVER},
         {"--texts", OPT_INT, &j.n_texts, "N", "texts at once at most (8)", 1, MAX_TEXTS, 0},
-        {"--draft", OPT_INT, &j.n_draft, "N", "guess up to N next tokens where texts repeat themselves (0)", 0, 15, 0,
-         GROUP_SERVER},
+        DRAFT_OPTION(j.model),
         {"--queue", OPT_INT, &j.n_queue, "N", "texts that may wait for a place (64); others get 503", 0, 1e6, 0,
          GROUP_SERVER},
         {"--per-key", OPT_INT, &j.n_per_key, "N", "answers of a key at once (any number); others get 429", 1, 1e6, 0,

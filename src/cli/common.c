@@ -126,8 +126,14 @@ static err_code take_cpu_moe(const struct model_options *o, moebius_engine_optio
     return ERR_OK;
 }
 
+err_code cli_check_draft(const struct model_options *o, struct err *e)
+{
+    return o->n_draft && o->car.threshold > 0 ? err_set(e, ERR_USAGE, "--draft and --car: choose one") : ERR_OK;
+}
+
 err_code cli_check_model(const struct model_options *o, struct err *e)
 {
+    TRY(cli_check_draft(o, e));
     return o->path ? ERR_OK : err_set(e, ERR_USAGE, "no model: name one with -m FILE");
 }
 

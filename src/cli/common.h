@@ -23,6 +23,7 @@ struct model_options {
     void (*loading)(void *user, uint64_t done_bytes, uint64_t total_bytes);
     void *loading_user;
     moebius_car car;
+    int64_t n_draft; /* guesses of a text's next tokens in a pass at most (texts/draft.h) */
 };
 
 /* clang-format off */
@@ -97,6 +98,8 @@ struct model_options {
      GROUP_CAR},                                                                                                       \
     {"--deterministic", OPT_FLAG, &(o).deterministic, "", "--car goes by what is used, not by when reads end", 0, 0,   \
      0, GROUP_CAR}
+#define DRAFT_OPTION(o)                                                                                                \
+    {"--draft", OPT_INT, &(o).n_draft, "N", "guess up to N next tokens where texts repeat themselves (0)", 0, 15, 0, GROUP_MACHINE}
 /* clang-format on */
 
 /* Directories that were given as "DIR,DIR". */
@@ -203,6 +206,8 @@ struct prompt_options {
     }
 /* ERR_USAGE unless a model is named, or one prompt: to be asked before a model is loaded. */
 MUST_USE err_code cli_check_model(const struct model_options *o, struct err *e);
+/* ERR_USAGE where options don't go together: of cli_check_model, too. */
+MUST_USE err_code cli_check_draft(const struct model_options *o, struct err *e);
 MUST_USE err_code cli_check_prompt(const struct prompt_options *p, struct err *e);
 /* cli_prompt_text reads the text of -p or -f, cli_prompt its tokens; both are owned by the caller (mem_free). */
 /* Where no prompt is named, they take standard input, if that is a file or a pipe. */

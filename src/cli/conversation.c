@@ -16,6 +16,7 @@ enum {
 
 err_code conversation_open(struct conversation *c, struct err *e)
 {
+    c->ahead.n_draft = c->model->n_draft;
     c->messages = json_array();
     return c->messages ? ERR_OK : err_nomem(e, 0, "a conversation");
 }
@@ -23,6 +24,7 @@ err_code conversation_open(struct conversation *c, struct err *e)
 void conversation_close(struct conversation *c)
 {
     json_decref(c->messages);
+    look_ahead_close(&c->ahead);
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------------ */
@@ -256,9 +258,11 @@ static err_code answer(struct conversation *c, const struct chat_prompt *p, moeb
     bool end = false;
     if (code == ERR_OK)
         code = constraint_open(&c->form, &request, c->sampler, e);
+    if (code == ERR_OK)
+        code = look_ahead_begin(&c->ahead, c->opened->engine, c->opened->session, e);
     while (code == ERR_OK && !cli_interrupted()) {
         int32_t id = -1;
-        code = constraint_pick(&c->form, &seen, moebius_session_logits(c->opened->session), &id, e);
+        code = constraint_pick(&c->form, &seen, look_ahead_logits(&c->ahead), &id, e);
         if (id < 0 || code != ERR_OK) /* the grammar's text has ended */
             break;
         moebius_sampler_accept(c->sampler, id);
@@ -267,16 +271,19 @@ static err_code answer(struct conversation *c, const struct chat_prompt *p, moeb
         if (end || code != ERR_OK || (turn->out_of_tokens = (int64_t)n + 1 == c->max_answer))
             break;
         said[n++] = id;
-        if (moebius_session_pos(c->opened->session) == n_ctx) {
+        if ((int64_t)look_ahead_pos(&c->ahead) == n_ctx) {
+            look_ahead_end(&c->ahead);
             code = make_room(c, said, n, &turn->n_dropped, e);
+            if (code == ERR_OK)
+                code = look_ahead_begin(&c->ahead, c->opened->engine, c->opened->session, e);
             continue;
         }
-        int64_t start = clock_ns();
-        if (moebius_session_eval(c->opened->session, &id, 1, &error) != MOEBIUS_OK)
-            code = cli_error(e, &error);
-        c->stats.decode_ns += clock_ns() - start;
+        int64_t took_ns;
+        code = look_ahead_eval(&c->ahead, id, &took_ns, e);
+        c->stats.decode_ns += took_ns;
         c->stats.n_decoded += code == ERR_OK;
     }
+    look_ahead_end(&c->ahead);
     turn->interrupted = cli_interrupted();
     constraint_close(&c->form);
     mem_free(said);

@@ -7,6 +7,7 @@
 
 #include "cli/common.h"
 #include "texts/constraint.h"
+#include "texts/look_ahead.h"
 
 struct conversation_stats {
     int64_t n_answer;              /* answers */
@@ -23,9 +24,10 @@ struct conversation {
     size_t n_vars;
     moebius_sampler *sampler; /* borrowed */
     moebius_grammar *grammar; /* that answers follow; borrowed; NULL: none */
-    struct constraint form;   /* of the answer that is given: its content follows the grammar */
-    int64_t max_answer;       /* tokens; -1: up to the end of the context */
-    json_t *messages;         /* an array */
+    struct look_ahead ahead;
+    struct constraint form; /* of the answer that is given: its content follows the grammar */
+    int64_t max_answer;     /* tokens; -1: up to the end of the context */
+    json_t *messages;       /* an array */
     struct conversation_stats stats;
 };
 

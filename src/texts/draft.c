@@ -77,6 +77,19 @@ double draft_expected(const struct draft_odds *o, size_t match, size_t n)
     return p < 1 ? p * (1 - pow(p, (double)n)) / (1 - p) : (double)n;
 }
 
+size_t draft_choose(const struct draft_costs *c, const struct draft_odds *o, size_t match, size_t most, size_t n_rows,
+                    double n_tok, double margin)
+{
+    size_t best = 0;
+    double best_rate = margin * n_tok / draft_pass_ns(c, n_rows);
+    for (size_t n = 1; match && n <= most; n = 2 * n + 1) {
+        double rate = (n_tok + draft_expected(o, match, n)) / draft_pass_ns(c, n_rows + n);
+        best = rate > best_rate ? n : best;
+        best_rate = rate > best_rate ? rate : best_rate;
+    }
+    return best;
+}
+
 /* Nothing is known of guesses behind the first wrong one. */
 void draft_note(struct draft_odds *o, size_t match, size_t n, size_t n_right)
 {

@@ -38,6 +38,12 @@ double draft_pass_ns(const struct draft_costs *c, size_t n_rows);
 enum { DRAFT_LEAST_MATCH = 3 }; /* fewer say too little */
 size_t draft_match(const int32_t *ids, size_t n, size_t least, size_t *next);
 
+/* How many guesses of a text after a match, `most` at most, make a pass yield most tokens a second: 0 where that is not
+ * `margin` times what it yields without. The pass has n_rows tokens, and texts will go on by n_tok. */
+size_t draft_choose(const struct draft_costs *c, const struct draft_odds *o, size_t match, size_t most, size_t n_rows,
+                    double n_tok, double margin);
+#define DRAFT_MARGIN 1.1
+
 /* How many of n guesses after a match of so many tokens will be right, on average. */
 double draft_expected(const struct draft_odds *o, size_t match, size_t n);
 /* Of n guesses the first n_right were. */

@@ -122,20 +122,14 @@ struct guessed_pass {
     double n_tok;
 };
 
-/* Adds as many guesses of a text as make the pass yield most tokens a second, if that is a tenth more than without. */
+/* Adds as many guesses of a text as pay. */
 static void guess(struct texts *x, struct text *t, struct guessed_pass *p)
 {
-    const double margin = x->options.always_draft ? 0 : 1.1;
     struct text_guess *g = &t->guess;
-    size_t next, best = 0, most = most_guesses(x, t, p->n_rows);
-    size_t least = x->options.always_draft ? 1 : DRAFT_LEAST_MATCH;
+    size_t next = 0, most = most_guesses(x, t, p->n_rows), least = x->options.always_draft ? 1 : DRAFT_LEAST_MATCH;
     size_t match = most ? draft_match(t->ids, t->n_ids, least, &next) : 0;
-    double best_rate = margin * p->n_tok / draft_pass_ns(&x->costs, p->n_rows);
-    for (size_t n = 1; match && n <= most; n = 2 * n + 1) {
-        double rate = (p->n_tok + draft_expected(&t->odds, match, n)) / draft_pass_ns(&x->costs, p->n_rows + n);
-        best = rate > best_rate ? n : best;
-        best_rate = rate > best_rate ? rate : best_rate;
-    }
+    size_t best =
+        draft_choose(&x->costs, &t->odds, match, most, p->n_rows, p->n_tok, x->options.always_draft ? 0 : DRAFT_MARGIN);
     if (match && !best)
         draft_pass_over(&t->odds, match);
     if (!best)

@@ -849,6 +849,32 @@ def test_quantize_weighs_errors_by_an_importance_matrix():
     fails(4, "quantize", "--force", source, tmp("o.gguf"), "--type", "Q2_K", "--imatrix", weights, says=["in_sum2", "-1"])
 
 
+def test_guesses_change_no_text():
+    """Of one token again and again nearly all guesses are right; saved sessions go on as others do."""
+    one = ["--logit-bias", "300+100", "--ignore-eos", "--temp", 1, "--seed", 1]
+    two = ["--logit-bias", "300+100,309+100", "--ignore-eos", "--temp", 1, "--seed", 1]
+    greedy = ["--ignore-eos", "--temp", 0]
+    for model in (DEMO, golden("qwen3next")[0], golden("gpt_oss")[0]):
+        for more in (one, two) if model == DEMO else (greedy,):
+            base = ["generate", "-m", model, "--tokens", "1,5,6,7,5,6,7,5,6,7,5,6", "--ids", *more]
+            want = out(*base, "-n", 120)
+            r = run(*base, "-n", 120, "--draft", 15)
+            assert r.stdout.decode() == want
+            if more == one:
+                right, of = map(int, re.search(r", (\d+) of (\d+) guesses right", r.stderr.decode()).groups())
+                assert 0 < right <= of
+            first = out(*base, "-n", 61, "--draft", 15, "--save-state", tmp("guessed.state"))
+            assert first.split() == want.split()[:61]
+            rest = out("generate", "-m", model, "--load-state", tmp("guessed.state"), "--ids", "-n", 59, "--draft", 7, *more)
+            assert more == two or rest.split() == want.split()[61:]  # else another random stream begins
+    args = ["-m", DEMO, "--template", chat_template(), "-n", 60, "--temp", 0, "--logit-bias", "300+100"]
+    talk = b"Hello\nAgain\n/stats\n"
+    plain, guessed = out("chat", *args, stdin=talk), out("chat", *args, "--draft", 15, stdin=talk)
+    assert plain.split("context:")[0] == guessed.split("context:")[0]
+    assert re.search(r"^guesses: [1-9]\d*, [1-9]\d* right$", guessed, re.M), guessed
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--draft", 3, "--car", 0.5, says=["--draft and --car"])
+
+
 def one_token_sums(kv, t, token):
     """What the first layer's matrices meet when a Mixtral-like model sees one token: {name: (matrix, activations)}."""
     def times(name, x, first=0, n=None):

@@ -714,7 +714,7 @@ def test_what_can_not_start_says_why():
     assert "nowhere.gguf" in refused("-m", "nowhere.gguf", "--port", "0")
     assert "has no key" in refused("-m", DEMO, "--port", "0", "--api-key-file", write("empty", "\n"))
     assert "--host" in refused("-m", DEMO, "--host", "no.such.name.invalid")
-    assert "none with cache-aware routing" in refused("-m", DEMO, "--port", "0", "--draft", "3", "--car", "0.5")
+    assert "--draft and --car" in refused("-m", DEMO, "--port", "0", "--draft", "3", "--car", "0.5")
     for origin in "example.org", "https://example.org/", "":
         assert "expected an origin" in refused("-m", DEMO, "--port", "0", "--cors", origin)
     for template in "gone", write("bad.jinja", "{% if %}"):

@@ -13,6 +13,7 @@
 #include <sched.h>
 
 #include "base/random.h"
+#include "texts/look_ahead.h"
 #include "texts/texts.h"
 #include "../unit/temp_folder.h"
 
@@ -342,6 +343,60 @@ static void guesses_change_no_answer(void **state)
             n_right += check_guesses(families[k % 3], n_texts[k / 3], &r);
     }
     assert_true(n_right > 0);
+}
+
+/* A text that goes on with guesses, and one that goes on token by token: the same logits all the while. From time to
+ * time the text goes on otherwise than the logits say, and once the session is taken back in between. */
+static void check_look_ahead(const char *family, struct random *r)
+{
+    enum { N_TOKENS = 120 };
+    struct err e;
+    moebius_error error;
+    moebius_session *plain, *ahead;
+    moebius_engine *engine = open_engine(family, 0);
+    struct look_ahead a = {.n_draft = 1 + below(r, 15), .always = true};
+    const moebius_session_options o = {.n_ctx = MAX_PROMPT + N_TOKENS};
+    size_t n_logits = (size_t)moebius_n_vocab(engine) * sizeof(float);
+    struct job j = some_job(r, engine, 2);
+    int64_t ns, n_computed = 0;
+    assert_int_equal(moebius_session_open(&plain, engine, &o, &error), MOEBIUS_OK);
+    assert_int_equal(moebius_session_open(&ahead, engine, &o, &error), MOEBIUS_OK);
+    assert_int_equal(moebius_session_eval(plain, j.ids, j.n_ids, &error), MOEBIUS_OK);
+    assert_int_equal(moebius_session_eval(ahead, j.ids, j.n_ids, &error), MOEBIUS_OK);
+    assert_int_equal(look_ahead_begin(&a, engine, ahead, &e), ERR_OK);
+    for (int i = 0; i < N_TOKENS; i++) {
+        /* the prompt again and again, with other tokens here and there */
+        int32_t id = below(r, 8) ? j.ids[(size_t)i % (j.n_ids < 40 ? j.n_ids : 40)] : j.ids[below(r, 2)];
+        assert_int_equal(moebius_session_eval(plain, &id, 1, &error), MOEBIUS_OK);
+        assert_int_equal(look_ahead_eval(&a, id, &ns, &e), ERR_OK);
+        n_computed += ns > 0;
+        assert_int_equal(look_ahead_pos(&a), moebius_session_pos(plain));
+        assert_memory_equal(look_ahead_logits(&a), moebius_session_logits(plain), n_logits);
+        if (i == N_TOKENS / 2) {
+            look_ahead_end(&a);
+            assert_int_equal(moebius_session_pos(ahead), moebius_session_pos(plain));
+            assert_int_equal(look_ahead_begin(&a, engine, ahead, &e), ERR_OK);
+        }
+    }
+    assert_true(a.n_right > 0 && a.n_right <= a.n_guess && n_computed == N_TOKENS - (int64_t)a.n_right);
+    look_ahead_end(&a);
+    assert_int_equal(moebius_session_pos(ahead), moebius_session_pos(plain));
+    assert_memory_equal(moebius_session_tokens(ahead), moebius_session_tokens(plain),
+                        (size_t)moebius_session_pos(plain) * sizeof(int32_t));
+    look_ahead_close(&a);
+    moebius_session_close(&plain);
+    moebius_session_close(&ahead);
+    moebius_engine_close(&engine);
+}
+
+static void looking_ahead_changes_no_logits(void **state)
+{
+    uint64_t seed = seed_of("MOEBIUS_SEED", 1), n = seed_of("MOEBIUS_SCHEDULES", 1);
+    for (uint64_t i = 0; i < n; i++) {
+        struct random r = random_seed(seed + i);
+        for (int k = 0; k < 3; k++)
+            check_look_ahead(families[k], &r);
+    }
 }
 
 /* What one text of the longest context needs. */
@@ -994,6 +1049,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(guesses_change_no_answer),
+        cmocka_unit_test(looking_ahead_changes_no_logits),
         cmocka_unit_test(answers_are_those_of_each_text_alone),
         cmocka_unit_test(texts_wait_for_memory),
         cmocka_unit_test(a_full_queue_refuses),
