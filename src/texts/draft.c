@@ -12,13 +12,16 @@ void draft_note_pass(struct draft_costs *c, size_t n_rows, int64_t took_ns)
     if (n_rows > DRAFT_MOST_ROWS)
         return;
     int64_t *ns = &c->ns[n_rows];
-    *ns = *ns ? *ns + (took_ns - *ns) / PART : took_ns;
+    if (c->n_seen[n_rows] < 2)
+        *ns = c->n_seen[n_rows]++ && *ns < took_ns ? *ns : took_ns;
+    else
+        *ns += (took_ns - *ns) / PART;
 }
 
 /* The next number of tokens from n on, upwards or downwards, with which a pass has run; 0: there is none. */
 static size_t known(const struct draft_costs *c, size_t n, int step)
 {
-    while (n > 0 && n <= DRAFT_MOST_ROWS && !c->ns[n])
+    while (n > 0 && n <= DRAFT_MOST_ROWS && c->n_seen[n] < 2)
         n += (size_t)step;
     return n <= DRAFT_MOST_ROWS ? n : 0;
 }
@@ -101,12 +104,14 @@ void draft_note(struct draft_odds *o, size_t match, size_t n, size_t n_right)
     }
 }
 
-void draft_pass_over(struct draft_odds *o, size_t match)
+void draft_pass_over(struct draft_costs *c, struct draft_odds *o, size_t match, size_t n_rows)
 {
-    const double kept = 0.99;
+    enum { PART = 100 };
     int kind = kind_of(match);
-    o->n_tried[kind] *= kept;
-    o->n_right[kind] *= kept;
+    o->n_tried[kind] -= o->n_tried[kind] / PART;
+    o->n_right[kind] -= o->n_right[kind] / PART;
+    for (size_t i = n_rows + 1; i <= DRAFT_MOST_ROWS; i++)
+        c->ns[i] -= c->ns[i] / PART;
 }
 
 void draft_fill(int32_t *guesses, size_t n, const int32_t *ids, size_t n_ids, size_t next)

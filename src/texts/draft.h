@@ -18,9 +18,11 @@ enum {
     DRAFT_N_KIND = 4,     /* kinds of matches, by their length */
 };
 
-/* What passes without prompts took, of all texts of an engine. */
+/* What passes without prompts took, of all texts of an engine, by their tokens. The first of a kind counts only once
+ * there is another one: it may have taken memory. */
 struct draft_costs {
-    int64_t ns[DRAFT_MOST_ROWS + 1]; /* by tokens; 0: not known */
+    int64_t ns[DRAFT_MOST_ROWS + 1];
+    uint8_t n_seen[DRAFT_MOST_ROWS + 1]; /* up to 2: what it takes is known */
 };
 
 /* How often a text's guesses were right. */
@@ -48,8 +50,9 @@ size_t draft_choose(const struct draft_costs *c, const struct draft_odds *o, siz
 double draft_expected(const struct draft_odds *o, size_t match, size_t n);
 /* Of n guesses the first n_right were. */
 void draft_note(struct draft_odds *o, size_t match, size_t n, size_t n_right);
-/* A match was not used: what was seen of its kind is forgotten by and by, so that it is tried again. */
-void draft_pass_over(struct draft_odds *o, size_t match);
+/* In a pass of n_rows tokens a match was not used: what was seen of its kind, and what larger passes took, is forgotten
+ * by and by, so that it is tried again. */
+void draft_pass_over(struct draft_costs *c, struct draft_odds *o, size_t match, size_t n_rows);
 /* What follows a match: n guesses, which go on as ids[n_ids] does from `next` on, over its end where that is reached.
  */
 void draft_fill(int32_t *guesses, size_t n, const int32_t *ids, size_t n_ids, size_t next);

@@ -59,7 +59,7 @@ static void guess(struct look_ahead *a)
     if (a->n)
         draft_fill(a->guesses + 1, a->n, a->ids, a->n_ids, next);
     else if (match)
-        draft_pass_over(&a->odds, match);
+        draft_pass_over(&a->costs, &a->odds, match, 1);
 }
 
 static err_code reserve_logits(struct look_ahead *a, size_t n_row, struct err *e)

@@ -131,7 +131,7 @@ static void guess(struct texts *x, struct text *t, struct guessed_pass *p)
     size_t best =
         draft_choose(&x->costs, &t->odds, match, most, p->n_rows, p->n_tok, x->options.always_draft ? 0 : DRAFT_MARGIN);
     if (match && !best)
-        draft_pass_over(&t->odds, match);
+        draft_pass_over(&x->costs, &t->odds, match, p->n_rows);
     if (!best)
         return;
     *g = (struct text_guess){.n = best, .match = match, .n_ids = t->n_ids, .setup = &x->setup};
