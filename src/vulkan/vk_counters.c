@@ -79,7 +79,7 @@ void vk_count_op(struct vk *v, const struct op *op)
 
 static void collect(struct vk *v, const uint32_t *n, const struct vk_unit *unit)
 {
-    uint64_t n_work = n[0] | (uint64_t)n[1] << 32, n_read = n[2];
+    uint64_t n_work = n[0] + ((uint64_t)n[1] << 8), n_read = n[2] + ((uint64_t)n[3] << 8);
     add(v, unit, n_work, n_read);
     if (unit->kind == OP_EXPERTS) {
         v->counters.n_expert_rows += n_work;

@@ -13,7 +13,7 @@ layout(push_constant) uniform Push {
     Floats x; /* [k] for each pair */
     Ints ids, slots;
     Addresses addresses; /* of each slot */
-    Words counter;       /* as in sort.comp; of few pairs 32 bits will do */
+    Words counter;       /* as in sort.comp */
     Floats bias;         /* by expert, or null */
     SharedFloats y;      /* [n_row] for each pair */
     Floats weights;      /* of pairs, or null: 1 */

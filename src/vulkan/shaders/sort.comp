@@ -10,7 +10,7 @@ layout(constant_id = 2) const uint TILE = 1;
 layout(push_constant) uniform Push {
     Ints ids, slots;
     Words sorted;   /* the number of tiles; pairs [n_pair]; tiles of expert, first pair, pairs */
-    Words counter;  /* pairs computed, in 64 bits; experts that these were of */
+    Words counter;  /* as in counters.glsl: pairs computed, and experts that these were of, as low parts */
     uint n_pair;
 } p;
 
@@ -43,7 +43,6 @@ void main()
         }
         p.sorted.d[0] = n_tile;
         p.counter.d[0] += first;
-        p.counter.d[1] += p.counter.d[0] < first ? 1 : 0;
         p.counter.d[2] += n_expert;
     }
     barrier();
