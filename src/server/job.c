@@ -274,6 +274,8 @@ static struct answer_usage usage_of(const struct text_result *r)
                                  .n_answer = (int64_t)r->n_answer,
                                  .n_reasoning = (int64_t)r->n_reasoning,
                                  .n_substituted = (int64_t)r->n_substituted,
+                                 .n_guess = (int64_t)r->n_guess,
+                                 .n_guess_right = (int64_t)r->n_guess_right,
                                  .prompt_s = (double)r->prompt_ns / 1e9,
                                  .answer_s = (double)r->answer_ns / 1e9,
                                  .queue_s = (double)r->queue_ns / 1e9};

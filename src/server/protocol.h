@@ -27,7 +27,8 @@ enum answer_finish { FINISH_STOP, FINISH_STOP_STRING, FINISH_LENGTH, FINISH_TOOL
 
 struct answer_usage {
     int64_t n_prompt, n_cached, n_answer, n_reasoning; /* tokens */
-    int64_t n_substituted;              /* choices of experts that cache-aware routing replaced; 0 without it */
+    int64_t n_substituted;          /* choices of experts that cache-aware routing replaced; 0 without it */
+    int64_t n_guess, n_guess_right; /* tokens of the answer that were guessed (--draft), and those that were right */
     double prompt_s, answer_s, queue_s; /* seconds */
 };
 

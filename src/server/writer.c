@@ -129,6 +129,8 @@ void answer_usage_add(struct answer_usage *all, const struct answer_usage *one)
     all->n_answer += one->n_answer;
     all->n_reasoning += one->n_reasoning;
     all->n_substituted += one->n_substituted;
+    all->n_guess += one->n_guess;
+    all->n_guess_right += one->n_guess_right;
     if (all->answer_s < one->answer_s)
         all->answer_s = one->answer_s; /* they run beside each other */
 }
@@ -161,11 +163,17 @@ json_t *openai_usage(const struct answer_usage *u)
 json_t *openai_timings(const struct answer_usage *u)
 {
     int64_t n_computed = u->n_prompt - u->n_cached;
-    return json_pack("{s:I,s:I,s:f,s:f,s:I,s:f,s:f}", "cache_n", (json_int_t)u->n_cached, "prompt_n",
-                     (json_int_t)n_computed, "prompt_ms", 1e3 * u->prompt_s, "prompt_per_second",
-                     u->prompt_s > 0 ? (double)n_computed / u->prompt_s : 0.0, "predicted_n", (json_int_t)u->n_answer,
-                     "predicted_ms", 1e3 * u->answer_s, "predicted_per_second",
-                     u->answer_s > 0 ? (double)u->n_answer / u->answer_s : 0.0);
+    json_t *timings = json_pack("{s:I,s:I,s:f,s:f,s:I,s:f,s:f}", "cache_n", (json_int_t)u->n_cached, "prompt_n",
+                                (json_int_t)n_computed, "prompt_ms", 1e3 * u->prompt_s, "prompt_per_second",
+                                u->prompt_s > 0 ? (double)n_computed / u->prompt_s : 0.0, "predicted_n",
+                                (json_int_t)u->n_answer, "predicted_ms", 1e3 * u->answer_s, "predicted_per_second",
+                                u->answer_s > 0 ? (double)u->n_answer / u->answer_s : 0.0);
+    int bad = 0;
+    if (u->n_guess > 0) {
+        bad |= json_object_set_new(timings, "draft_n", json_integer(u->n_guess));
+        bad |= json_object_set_new(timings, "draft_n_accepted", json_integer(u->n_guess_right));
+    }
+    return json_unless(bad, timings);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------------------------- */

@@ -303,6 +303,8 @@ void text_settle(struct text *t)
         moebius_session_truncate(t->session, n_good);
     if (t->n_ids > g->n_ids) /* else the pass failed */
         draft_note(&t->odds, g->match, g->n, g->n_right);
+    t->n_guess += g->n;
+    t->n_guess_right += g->n_right;
 }
 
 /* ---- telling ------------------------------------------------------------------------------------------------- */
@@ -331,6 +333,8 @@ void text_tell_end(struct text *t, const struct text_setup *setup)
         .n_answer = t->n_ids - t->n_prompt,
         .n_reasoning = t->n_reasoning,
         .n_cached = t->n_cached,
+        .n_guess = t->n_guess,
+        .n_guess_right = t->n_guess_right,
         .n_substituted =
             t->begin_ns ? moebius_engine_counters(setup->engine).n_substituted - t->n_substituted_before : 0,
         .queue_ns = begin_ns - t->submit_ns,

@@ -51,7 +51,7 @@ struct text {
     bool has_ended;
     enum text_end end;
     struct err error;
-    size_t n_cached, n_reasoning;
+    size_t n_cached, n_reasoning, n_guess, n_guess_right;
     size_t n_told;                         /* tokens of the prompt that the sink was told are there */
     uint64_t n_substituted_before;         /* of the engine, when it began */
     int64_t submit_ns, begin_ns, first_ns; /* when it came, had its session, and had its first token; 0: not yet */

@@ -67,6 +67,7 @@ struct text_result {
     size_t n_answer;                        /* tokens behind it */
     size_t n_reasoning;                     /* those of them that are reasoning */
     size_t n_cached;                        /* tokens of the prompt that were not computed for this text */
+    size_t n_guess, n_guess_right;          /* tokens of the answer that were guessed, and those that were right */
     uint64_t n_substituted;                 /* choices of experts that cache-aware routing replaced while it ran */
     int64_t queue_ns, prompt_ns, answer_ns; /* waiting, until the first token, and from then on */
 };

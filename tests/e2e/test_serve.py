@@ -241,6 +241,12 @@ def check_answers_alone_and_together(*options):
             assert ids == generated_ids(STORIES[i % 6], 40)[:10 * (1 + i % 4)], STORIES[i % 6]
         assert s.metric("moebius_texts_most") > 1
         assert s.metric('moebius_requests_total{status="200"}') >= 30
+        for _ in range(30 if options else 1):  # passes that others disturb say that guesses don't pay
+            timings = s.json("/v1/completions", {"prompt": "The dog", "max_tokens": 60, "ignore_eos": True, "logit_bias": {"300": 100}})["timings"]
+            if "draft_n" in timings:
+                break
+        assert ("draft_n" in timings) == bool(options), timings
+        assert 0 < timings.get("draft_n_accepted", 1) <= timings.get("draft_n", 1), timings
         assert s.metric("moebius_guesses_right_total") <= s.metric("moebius_guesses_total")
 
 

@@ -13,7 +13,7 @@ layout(constant_id = 7) const uint HAS_GATE = 0;
 layout(constant_id = 8) const uint ACTIVATION = 0;
 layout(constant_id = 9) const float SCALE = 1;
 
-layout(constant_id = 14) const uint COUNTER = 0;
+layout(constant_id = 14) const uint COUNTER = 0; /* of positions (counters.glsl) */
 
 const uint BLOCK = 64, SPAN_BLOCKS = 8, N_SHARE = (N_GROUP + HEADS - 1) / HEADS;
 

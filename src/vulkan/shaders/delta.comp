@@ -8,7 +8,7 @@
 
 layout(constant_id = 1) const uint DK = 1;
 layout(constant_id = 2) const uint DIMS = 16;
-layout(constant_id = 3) const uint COUNTER = 0;
+layout(constant_id = 3) const uint COUNTER = 0; /* of states that are read and written (counters.glsl) */
 
 layout(push_constant) uniform Push {
     Floats x, alpha, beta;
