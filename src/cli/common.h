@@ -6,6 +6,7 @@
 #include "cli/confine.h"
 #include "cli/options.h"
 #include "moebius/moebius.h"
+#include "texts/draft.h"
 
 struct model_options {
     const char *path;
@@ -99,7 +100,7 @@ struct model_options {
     {"--deterministic", OPT_FLAG, &(o).deterministic, "", "--car goes by what is used, not by when reads end", 0, 0,   \
      0, GROUP_CAR}
 #define DRAFT_OPTION(o)                                                                                                \
-    {"--draft", OPT_INT, &(o).n_draft, "N", "guess up to N next tokens where texts repeat themselves (0)", 0, 15, 0, GROUP_MACHINE}
+    {"--draft", OPT_INT, &(o).n_draft, "N", "guess up to N next tokens where texts repeat themselves (0)", 0, DRAFT_MOST, 0, GROUP_MACHINE}
 /* clang-format on */
 
 /* Directories that were given as "DIR,DIR". */

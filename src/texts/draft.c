@@ -45,8 +45,9 @@ double draft_pass_ns(const struct draft_costs *c, size_t n_rows)
 /* ---- guesses -------------------------------------------------------------------------------------------------------
  */
 
-size_t draft_match(const int32_t *ids, size_t n, size_t least, size_t *next)
+size_t draft_match(const int32_t *ids, size_t n, bool always, size_t *next)
 {
+    const size_t least = always ? 1 : 3; /* fewer say too little */
     size_t best = least - 1;
     *next = n;
     for (size_t end = n; --end > best && best < MOST_MATCH;) { /* ids[0 .. end) */
@@ -81,8 +82,9 @@ double draft_expected(const struct draft_odds *o, size_t match, size_t n)
 }
 
 size_t draft_choose(const struct draft_costs *c, const struct draft_odds *o, size_t match, size_t most, size_t n_rows,
-                    double n_tok, double margin)
+                    double n_tok, bool always)
 {
+    const double margin = always ? 0 : 1.1;
     size_t best = 0;
     double best_rate = margin * n_tok / draft_pass_ns(c, n_rows);
     for (size_t n = 1; match && n <= most; n = 2 * n + 1) {

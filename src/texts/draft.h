@@ -9,6 +9,7 @@
 #ifndef TEXTS_DRAFT_H
 #define TEXTS_DRAFT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,15 +37,13 @@ void draft_note_pass(struct draft_costs *c, size_t n_rows, int64_t took_ns);
 double draft_pass_ns(const struct draft_costs *c, size_t n_rows);
 
 /* The longest end of ids[n] that stands somewhere before, the last place of several. Returns its length in tokens, 0
- * where it is less than `least`, and in *next where the tokens begin that followed it there. */
-enum { DRAFT_LEAST_MATCH = 3 }; /* fewer say too little */
-size_t draft_match(const int32_t *ids, size_t n, size_t least, size_t *next);
+ * where it is less than 3 (`always`: 1), and in *next where the tokens begin that followed it there. */
+size_t draft_match(const int32_t *ids, size_t n, bool always, size_t *next);
 
 /* How many guesses of a text after a match, `most` at most, make a pass yield most tokens a second: 0 where that is not
- * `margin` times what it yields without. The pass has n_rows tokens, and texts will go on by n_tok. */
+ * a tenth more than without, unless `always`. The pass has n_rows tokens, and texts will go on by n_tok. */
 size_t draft_choose(const struct draft_costs *c, const struct draft_odds *o, size_t match, size_t most, size_t n_rows,
-                    double n_tok, double margin);
-#define DRAFT_MARGIN 1.1
+                    double n_tok, bool always);
 
 /* How many of n guesses after a match of so many tokens will be right, on average. */
 double draft_expected(const struct draft_odds *o, size_t match, size_t n);

@@ -52,8 +52,8 @@ static void guess(struct look_ahead *a)
     size_t most = (size_t)max_i64(min_i64(min_i64(a->n_draft, DRAFT_MOST), room), 0), next = 0, match;
     if (most == 0 || draft_pass_ns(&a->costs, 1) <= 0)
         return;
-    match = draft_match(a->ids, a->n_ids, a->always ? 1 : DRAFT_LEAST_MATCH, &next);
-    a->n = draft_choose(&a->costs, &a->odds, match, most, 1, 1, a->always ? 0 : DRAFT_MARGIN);
+    match = draft_match(a->ids, a->n_ids, a->always, &next);
+    a->n = draft_choose(&a->costs, &a->odds, match, most, 1, 1, a->always);
     a->match = match;
     a->guesses[0] = a->ids[a->n_ids - 1];
     if (a->n)

@@ -126,10 +126,10 @@ struct guessed_pass {
 static void guess(struct texts *x, struct text *t, struct guessed_pass *p)
 {
     struct text_guess *g = &t->guess;
-    size_t next = 0, most = most_guesses(x, t, p->n_rows), least = x->options.always_draft ? 1 : DRAFT_LEAST_MATCH;
-    size_t match = most ? draft_match(t->ids, t->n_ids, least, &next) : 0;
-    size_t best =
-        draft_choose(&x->costs, &t->odds, match, most, p->n_rows, p->n_tok, x->options.always_draft ? 0 : DRAFT_MARGIN);
+    size_t next = 0, most = most_guesses(x, t, p->n_rows);
+    bool always = x->options.always_draft;
+    size_t match = most ? draft_match(t->ids, t->n_ids, always, &next) : 0;
+    size_t best = draft_choose(&x->costs, &t->odds, match, most, p->n_rows, p->n_tok, always);
     if (match && !best)
         draft_pass_over(&x->costs, &t->odds, match, p->n_rows);
     if (!best)

@@ -8,23 +8,23 @@
 
 #include "texts/draft.h"
 
-#define MATCH(least, next, ...)                                                                                        \
-    draft_match((const int32_t[]){__VA_ARGS__}, sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t), least, next)
+#define MATCH(always, next, ...)                                                                                       \
+    draft_match((const int32_t[]){__VA_ARGS__}, sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t), always, next)
 
 static void the_longest_match_counts_and_of_equal_ones_the_last(void **state)
 {
     size_t next;
-    assert_int_equal(MATCH(3, &next, 1, 2, 3, 9, 1, 2, 3), 3);
+    assert_int_equal(MATCH(false, &next, 1, 2, 3, 9, 1, 2, 3), 3);
     assert_int_equal(next, 3);
-    assert_int_equal(MATCH(3, &next, 7, 1, 2, 3, 5, 1, 2, 3, 6, 7, 1, 2, 3), 4); /* not the nearer three */
+    assert_int_equal(MATCH(false, &next, 7, 1, 2, 3, 5, 1, 2, 3, 6, 7, 1, 2, 3), 4); /* not the nearer three */
     assert_int_equal(next, 4);
-    assert_int_equal(MATCH(3, &next, 1, 2, 3, 5, 1, 2, 3, 6, 1, 2, 3), 3);
+    assert_int_equal(MATCH(false, &next, 1, 2, 3, 5, 1, 2, 3, 6, 1, 2, 3), 3);
     assert_int_equal(next, 7);
-    assert_int_equal(MATCH(3, &next, 1, 2, 9, 1, 2), 0); /* two say too little */
-    assert_int_equal(MATCH(2, &next, 1, 2, 9, 1, 2), 2);
-    assert_int_equal(MATCH(1, &next, 1), 0);
-    assert_int_equal(MATCH(1, &next, 1, 2), 0);
-    assert_int_equal(MATCH(1, &next, 2, 2), 1);
+    assert_int_equal(MATCH(false, &next, 1, 2, 9, 1, 2), 0); /* two say too little */
+    assert_int_equal(MATCH(true, &next, 1, 2, 9, 1, 2), 2);
+    assert_int_equal(MATCH(true, &next, 1), 0);
+    assert_int_equal(MATCH(true, &next, 1, 2), 0);
+    assert_int_equal(MATCH(true, &next, 2, 2), 1);
     assert_int_equal(next, 1);
 }
 
@@ -33,7 +33,7 @@ static void what_follows_goes_on_over_the_end(void **state)
     static const int32_t ids[] = {4, 1, 2, 3, 1, 2, 3, 1, 2, 3}, want[] = {1, 2, 3, 1, 2, 3, 1, 2};
     int32_t guesses[8];
     size_t next;
-    assert_int_equal(draft_match(ids, 10, 3, &next), 6);
+    assert_int_equal(draft_match(ids, 10, false, &next), 6);
     assert_int_equal(next, 7);
     draft_fill(guesses, 8, ids, 10, next);
     assert_memory_equal(guesses, want, sizeof want);
