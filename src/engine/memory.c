@@ -86,6 +86,7 @@ static err_code least_bytes(const moebius_engine *g, size_t *n_bytes, struct err
 
 static err_code too_little(const moebius_engine *g, size_t need, const char *for_what, struct err *e)
 {
+    need += PLAN_VARIES_BYTES;
     return err_set(e, ERR_LIMIT,
                    "%.1f MiB of memory%s are not enough: %s needs at least %.1f MiB (%zu bytes), of which "
                    "%d MiB are a reserve for threads and small things, which may stay unused",

@@ -312,11 +312,23 @@ static int64_t choose_context(const struct making *k)
 
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
+/* Whether a run with these would be admitted, however its start differs from this one. */
+static bool is_safe(const struct making *k, const struct plan_kv *kv, int64_t n_ctx, int64_t n_texts)
+{
+    return least_with(k, kv, n_ctx, n_texts) + PLAN_VARIES_BYTES <= k->p->ram_limit;
+}
+
+/* In the option's unit, with what starts differ by. */
+static uint64_t safe_mib(uint64_t n_bytes)
+{
+    return ((n_bytes + PLAN_VARIES_BYTES) >> 20) + 1;
+}
+
 /* The longest context that works, with this type of caches and so many texts; 0: none. */
 static int64_t longest_context(const struct making *k, const struct plan_kv *kv, int64_t n_texts)
 {
     for (int i = k->f->n_n_ctx - 1; i >= 0; i--)
-        if (k->f->n_ctx[i] <= k->s->n_ctx && least_with(k, kv, k->f->n_ctx[i], n_texts) <= k->p->ram_limit)
+        if (k->f->n_ctx[i] <= k->s->n_ctx && is_safe(k, kv, k->f->n_ctx[i], n_texts))
             return k->f->n_ctx[i];
     return 0;
 }
@@ -342,17 +354,17 @@ static void refuse_memory(struct making *k)
     snprintf(p->refusal, sizeof p->refusal,
              "%s of memory are needed at least, and there are %s: %s more than there is room for",
              units_size(p->least_bytes).s, units_size(p->ram_limit).s, units_size(p->least_bytes - p->ram_limit).s);
-    if (small != k->kv && least_with(k, small, s->n_ctx, n_texts) <= p->ram_limit)
+    if (small != k->kv && is_safe(k, small, s->n_ctx, n_texts))
         plan_say(&p->nearest, "--kv %s, all else as asked for", small->name);
     if (n_ctx)
         plan_say(&p->nearest, "--ctx %" PRId64 ", all else as asked for", n_ctx);
-    while (n_texts > 1 && least_with(k, k->kv, s->n_ctx, n_texts) > p->ram_limit)
+    while (n_texts > 1 && !is_safe(k, k->kv, s->n_ctx, n_texts))
         n_texts--;
-    if (n_texts < s->n_texts && least_with(k, k->kv, s->n_ctx, n_texts) <= p->ram_limit)
+    if (n_texts < s->n_texts && is_safe(k, k->kv, s->n_ctx, n_texts))
         plan_say(&p->nearest, "--texts %" PRId64 ", all else as asked for", n_texts);
     if (p->nearest.n == 0 && longest_context(k, small, 1))
         plan_say(&p->nearest, "--kv %s --ctx %" PRId64 " --texts 1", small->name, longest_context(k, small, 1));
-    plan_say(&p->nearest, "--ram %" PRIu64 "M, on a machine that has as much free", (p->least_bytes >> 20) + 1);
+    plan_say(&p->nearest, "--ram %" PRIu64 "M, on a machine that has as much free", safe_mib(p->least_bytes));
 }
 
 void plan_refuse_speed(struct making *k)
@@ -367,7 +379,7 @@ void plan_refuse_speed(struct making *k)
     plan_say(&p->nearest, "--floor %.2f, which the hardware may reach at best", p->decode.ceiling);
     if (p->miss > 0)
         plan_say(&p->nearest, "--ram %" PRIu64 "M, with which no expert is read from a drive",
-                 (with_all_bytes(k, k->s->n_ctx) >> 20) + 1);
+                 safe_mib(with_all_bytes(k, k->s->n_ctx)));
 }
 
 /* ---- speed ------------------------------------------------------------------------------------------------------- */

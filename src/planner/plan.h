@@ -21,6 +21,8 @@ enum {
     PLAN_MARGIN_BYTES = 24 << 20,
     /* What of it is taken in any case once texts are computed, as measured. */
     PLAN_GROWTH_BYTES = 7 << 19,
+    /* What the program's size differs by from start to start, at most: what is said to work has it as well. */
+    PLAN_VARIES_BYTES = 1 << 20,
     /* A pass is of few tokens up to one part in so many of a batch, and has one part of what is spared for a batch. */
     PLAN_FEW_PART = 8,
     /* What a GPU's driver and its pipelines take of its memory, beside what an engine counts there. */

@@ -304,7 +304,7 @@ def test_the_least_memory_of_a_plan_is_about_what_a_run_needs():
     for ctx in 64, 512, 2048:
         least = plan("--ctx", ctx, "--ram", "20M", code=REFUSED)["memory"]["least_bytes"]
         generate = ["generate", "-m", DEMO, "-p", "Once", "-n", 2, "--ctx", ctx, "--cold"]
-        run(*generate, "--ram", f"{(least >> 20) + 1}M")
+        run(*generate, "--ram", f"{(least >> 20) + 2}M")
         fails(7, *generate, "--ram", f"{(least >> 20) - 2}M", says=["MiB"])
 
 
