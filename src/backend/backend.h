@@ -194,8 +194,9 @@ struct tensor paged_part(const struct paged *s, int64_t page, int64_t part);
     OP(ROPE, "x rotated in place by a table, each head's first elements")                                              \
     OP(KV_STORE, "cache[head][pos[t]] = x[t][head]")                                                                   \
     OP(ATTENTION, "out[t] = softmax(scale q[t] . K[0..pos[t]]) . V")                                                   \
-    OP(CONV, "out[t] = silu(causal convolution of x over tokens, channel by channel)")                                 \
+    OP(CONV, "out[t] = act(causal convolution of x over tokens, channel by channel)")                                  \
     OP(DELTA, "out[t] = the gated delta rule's answer to q[t], after its state has learnt k[t], v[t]")                 \
+    OP(SSM, "out[t] = a state space's answer to q[t], after its state has taken k[t], v[t], + skip * v[t]")            \
     OP(ACT_MUL, "out = act(gate) * up")                                                                                \
     OP(ADD, "out = a + b")                                                                                             \
     OP(SCALE, "out = x * scale, and times a number in device memory")                                                  \
@@ -215,7 +216,13 @@ enum op_kind {
 
 const char *op_name(enum op_kind kind);
 
-enum act_fn { ACT_SILU, ACT_GELU, ACT_SIGMOID, ACT_SWIGLU_OAI /* gpt-oss's, clamped: kernels.h has the formula */ };
+enum act_fn {
+    ACT_SILU,
+    ACT_GELU,
+    ACT_SIGMOID,
+    ACT_SWIGLU_OAI, /* gpt-oss's, clamped: kernels.h has the formula */
+    ACT_NONE        /* the gate itself */
+};
 enum rope_mode { ROPE_NORMAL, ROPE_NEOX };
 
 /* How routers turn logits into a choice (docs/architecture.md lists which family does what). */
@@ -253,15 +260,15 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  * asked for.) Rows of one text follow each other, positions ascending by one. Rows of two texts that follow each other
  * have different numbers in table.
  *
- * A row of CONV and DELTA belongs to a run of rows that follow each other and have the same to[t]. A run begins with
- * the state in page from[t] of its first row (-1: zeros), and leaves its state in page to[t]; pages that a run has left
- * may be where a later one begins. */
+ * A row of CONV, DELTA and SSM belongs to a run of rows that follow each other and have the same to[t]. A run begins
+ * with the state in page from[t] of its first row (-1: zeros), and leaves its state in page to[t]; pages that a run has
+ * left may be where a later one begins. */
 
 /* One operation. `in` and `out` list every activation that it reads and writes (state, such as a KV cache, apart),
  * so that a device can wrap another without knowing what each operation means. Shapes by kind, M tokens:
  *
  * EMBED       in: ids I32 [M].  out: [n_embd][M].  weight[0]: [n_vocab][n_embd]; scale
- * RMS_NORM    in: x.  out: like x.  norm.n divides its rows.  vec[0]: w [n] or absent
+ * RMS_NORM    in: x.  out: like x.  norm.n divides its rows.  vec[0]: w [n], or for a whole row, or absent
  * MATMUL      in: x [k][M].  out[i]: [n_row_i][M].  weight[i], vec[i]: bias [n_row_i] or absent
  * HEADS       in: x [n_head*in_dim][M].  out: [n_head*out_dim][M], of each head elements [out_off, out_off + n_out),
  *             from elements [in_off, in_off + n_in) of x's.
@@ -272,13 +279,15 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             or Q8_0
  * ATTENTION   in: q [n_head*dk][M], pos, table, pages.  out: [n_head*dv][M].  state[0]: K, state[1]: V, or K again in
  *             latent attention; vec[0]: a sink's score for each head, or absent; attention
- * CONV        in: x [n][M], from, to.  out: [n][M].  vec[0]: taps [n][n_tap], the oldest first;
- *             state[0]: the last inputs [n][n_tap-1], the oldest first
+ * CONV        in: x [n][M], from, to.  out: [n][M].  vec[0]: taps [n][n_tap], the oldest first; vec[1]: bias [n] or
+ *             absent; conv; state[0]: the last inputs [n][n_tap-1], the oldest first
  * DELTA       in: q, k and v of all heads in one row [2*n_head_k*dk + n_head_v*dv][M], alpha and beta [n_head_v][M],
  *             from, to.  out: [n_head_v*dv][M].  vec[0]: dt bias, vec[1]: a, [n_head_v] both; delta;
  *             state[0]: [dk][dv][n_head_v].
  *             q and k are divided by sqrt(sum of squares + eps), q also by sqrt(dk);
  *             decay = exp(a * softplus(alpha + dt)); beta passes through sigmoid
+ * SSM         as DELTA, but beta is absent: it is softplus(alpha + dt), q and k are taken as they are, and nothing that
+ *             the state has is subtracted from v (kernels.h).  vec[2]: skip [n_head_v]
  * ACT_MUL     in: gate, up.  out: like them.  act
  * ADD         in: a, b.  out: like them, may be a
  * SCALE       in: x.  out: like x, may be x.  scale; vec[0]: [1] or absent
@@ -329,10 +338,13 @@ struct op {
             int64_t n_text; /* texts that the tokens are of; decides how they are computed alone; 0: unknown */
         } attention;
         struct {
+            bool has_silu; /* act is SiLU; else there is none */
+        } conv;
+        struct {
             int64_t n_head_k;
             bool grouped; /* value head h asks key head h / (n_head_v / n_head_k), else h % n_head_k */
-            float eps;
-        } delta;
+            float eps;    /* of DELTA */
+        } delta;          /* of DELTA and SSM */
         enum act_fn act;
         struct {
             enum route_score score;

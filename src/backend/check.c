@@ -254,8 +254,9 @@ static double tolerance(const struct op *op)
                   op->slot_pool->d.type[EXPERT_DOWN]->act != QUANT_ACT_FLOAT;
         break;
     case OP_ROPE_TABLE: terms = 64; break;
-    case OP_DELTA: terms = 4096; break; /* errors of the state add up over the text */
-    case OP_ATTENTION:                  /* each term has an exp's error */
+    case OP_DELTA:
+    case OP_SSM: terms = 4096; break; /* errors of the state add up over the text */
+    case OP_ATTENTION:                /* each term has an exp's error */
         terms = 64 * (double)(op->in[3].ne[0] * ATTENTION_BLOCK);
         break;
     default: terms = (double)op->out[0].ne[0]; break;

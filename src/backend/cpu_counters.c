@@ -49,7 +49,8 @@ static void count_attention(struct op_counters *t, const struct op *op)
     t->n_float += (uint64_t)(n_seen * op->attention.n_head * (k->ne[0] + v->ne[0]));
 }
 
-/* The state of each run is read and written; three multiply-adds an element: s . k, s += k d, s . q. */
+/* The state of each run is read and written; three multiply-adds an element: s . k (SSM: s decay), s += k d,
+ * s . q. */
 static void count_delta(struct op_counters *t, const struct op *op)
 {
     const int32_t *to = tensor_data(&op->in[4]);
@@ -72,7 +73,8 @@ void cpu_count(struct cpu *c, const struct op *op, int64_t n_ns)
     case OP_ROUTE: count_weights(c, op, m); break;
     case OP_ATTENTION: count_attention(t, op); break;
     case OP_CONV: t->n_float += (uint64_t)(tensor_n_elem(&op->vec[0]) * m); break;
-    case OP_DELTA: count_delta(t, op); break;
+    case OP_DELTA:
+    case OP_SSM: count_delta(t, op); break;
     default: break;
     }
 }

@@ -32,7 +32,7 @@ enum cpu_scratch {
     SCRATCH_ACT,                                   /* activations rounded for a product: a block for each kind */
     SCRATCH_ACT_H = SCRATCH_ACT + QUANT_N_ACT,     /* the same for the experts' hidden rows */
     SCRATCH_GATHER = SCRATCH_ACT_H + QUANT_N_ACT,  /* the same for tokens in expert order */
-    SCRATCH_HIDDEN = SCRATCH_GATHER + QUANT_N_ACT, /* experts' hidden rows; DELTA's q, k and gates */
+    SCRATCH_HIDDEN = SCRATCH_GATHER + QUANT_N_ACT, /* experts' hidden rows; DELTA's and SSM's q, k and gates */
     SCRATCH_ORDER,                                 /* the experts' plan */
     SCRATCH_LOGITS,                                /* router logits */
     SCRATCH_UNITS,                                 /* how attention is cut */
@@ -103,7 +103,8 @@ static inline enum kernel_act_fn cpu_act_fn(enum act_fn act)
     static const enum kernel_act_fn fns[] = {[ACT_SILU] = KERNEL_SILU,
                                              [ACT_GELU] = KERNEL_GELU,
                                              [ACT_SIGMOID] = KERNEL_SIGMOID,
-                                             [ACT_SWIGLU_OAI] = KERNEL_SWIGLU_OAI};
+                                             [ACT_SWIGLU_OAI] = KERNEL_SWIGLU_OAI,
+                                             [ACT_NONE] = KERNEL_NO_ACT};
     return fns[act];
 }
 

@@ -1,6 +1,6 @@
-/* Recurrent layers: the causal convolution and the gated delta rule. Tokens are taken one after the other, so chunks
- * don't change a bit; channels, heads and value dimensions are independent and run in parallel. A task takes its part
- * of all runs in order, as one may begin where another has ended. */
+/* Recurrent layers: the causal convolution, the gated delta rule and state spaces. Tokens are taken one after the
+ * other, so chunks don't change a bit; channels, heads and value dimensions are independent and run in parallel. A task
+ * takes its part of all runs in order, as one may begin where another has ended. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -51,12 +51,18 @@ static void conv_run(const struct conv_loop *l, const struct run *r, int64_t c0,
     int64_t n = op->state[0].page.ne[0], n_past = op->state[0].page.ne[1];
     float *past = begin_past(&op->state[0], r, c0, n_channel), *out = tensor_row(&op->out[0], r->row0) + c0;
     const float *x = tensor_row(&op->in[0], r->row0) + c0, *taps[OP_CONV_MAX_TAP];
+    const struct kernel_conv a = {.x = taps,
+                                  .w = (const float *)tensor_data(&op->vec[0]) + c0,
+                                  .bias = op->vec[1].buffer ? (const float *)tensor_data(&op->vec[1]) + c0 : NULL,
+                                  .ld_w = n,
+                                  .n_tap = n_past + 1,
+                                  .n = n_channel,
+                                  .has_silu = op->conv.has_silu};
     assert(n_past < OP_CONV_MAX_TAP);
     for (int64_t t = 0; t < r->n; t++) {
         for (int64_t j = 0, row = t - n_past; j <= n_past; j++, row++) /* the oldest first */
             taps[j] = row < 0 ? past + (n_past + row) * n : x + row * n;
-        l->c->kernels->conv_silu(out + t * n, taps, (const float *)tensor_data(&op->vec[0]) + c0, n, n_past + 1,
-                                 n_channel);
+        l->c->kernels->conv(out + t * n, &a);
     }
     for (int64_t j = 0, row = r->n - n_past; j < n_past; j++, row++) /* ascending: rows to be moved later lie above */
         memcpy(past + j * n, row < 0 ? past + (n_past + row) * n : x + row * n, (size_t)n_channel * sizeof *past);
@@ -83,15 +89,31 @@ void cpu_op_conv(struct cpu *c, const struct op *op)
     pool_run(c->pool, (size_t)((n + l.chunk - 1) / l.chunk), conv_task, &l);
 }
 
+/* DELTA and SSM, which differ in what becomes of q, k and beta, and in the kernel. */
 struct delta_loop {
     struct cpu *c;
     const struct op *op;
     int64_t dk, dv, n_head_k, n_head_v, m;
-    float *qk;           /* q, then k, of length 1: [2 * dk][M][n_head_k] */
+    float *qk;           /* q, then k: [2 * dk][M][n_head_k] */
     float *decay, *beta; /* [M][n_head_v] */
+    bool is_space;       /* SSM */
 };
 
-/* Prepares one token: q and k of each head to length 1 (q also scaled), the gates to decay and beta. */
+/* q and k of one head and token, which DELTA takes of length 1 (q also scaled). */
+static void prepare_qk(const struct delta_loop *d, const float *x, bool is_k, float *y)
+{
+    float root = 1 / sqrtf((float)d->dk), scale = is_k ? root : root * root;
+    if (d->is_space) {
+        memcpy(y, x, (size_t)d->dk * sizeof *y);
+        return;
+    }
+    /* x / sqrt(sum + eps) = x / sqrt(mean + eps / n) / sqrt(n); the score's scale is 1 / sqrt(n) as well */
+    d->c->kernels->rms_norm(y, x, NULL, d->dk, d->op->delta.eps / (float)d->dk);
+    for (int64_t j = 0; j < d->dk; j++)
+        y[j] = y[j] * scale;
+}
+
+/* Prepares one token: q and k of each head, the gates to decay and beta. */
 static void delta_prepare(void *arg, size_t t, int thread)
 {
     const struct delta_loop *d = arg;
@@ -99,24 +121,22 @@ static void delta_prepare(void *arg, size_t t, int thread)
     const struct kernels *kern = d->c->kernels;
     int64_t i = (int64_t)t;
     const float *x = (const float *)tensor_data(&op->in[0]) + i * op->in[0].ne[0];
-    float root = 1 / sqrtf((float)d->dk);
     for (int64_t h = 0; h < 2 * d->n_head_k; h++) {
         bool is_k = h >= d->n_head_k;
-        /* x / sqrt(sum + eps) = x / sqrt(mean + eps / n) / sqrt(n); the score's scale is 1 / sqrt(n) as well */
-        float *y = d->qk + ((h % d->n_head_k * d->m + i) * 2 + is_k) * d->dk, scale = is_k ? root : root * root;
-        kern->rms_norm(y, x + h * d->dk, NULL, d->dk, op->delta.eps / (float)d->dk);
-        for (int64_t j = 0; j < d->dk; j++)
-            y[j] = y[j] * scale;
+        prepare_qk(d, x + h * d->dk, is_k, d->qk + ((h % d->n_head_k * d->m + i) * 2 + is_k) * d->dk);
     }
     const float *alpha = (const float *)tensor_data(&op->in[1]) + i * d->n_head_v;
-    const float *b = (const float *)tensor_data(&op->in[2]) + i * d->n_head_v;
+    const float *b = d->is_space ? NULL : (const float *)tensor_data(&op->in[2]) + i * d->n_head_v;
     const float *dt = tensor_data(&op->vec[0]), *a = tensor_data(&op->vec[1]);
     for (int64_t h = 0; h < d->n_head_v; h++) {
         float s = alpha[h] + dt[h], one = 1, sum;
         float softplus = s > 20 ? s : (float)log1p(exp((double)s));
         float log_decay = softplus * a[h];
         kern->exp_sum(&d->decay[h * d->m + i], &log_decay, 0, 1, &sum);
-        kern->act_mul(KERNEL_SIGMOID, &d->beta[h * d->m + i], &b[h], &one, 1);
+        if (d->is_space)
+            d->beta[h * d->m + i] = softplus;
+        else
+            kern->act_mul(KERNEL_SIGMOID, &d->beta[h * d->m + i], &b[h], &one, 1);
     }
 }
 
@@ -145,24 +165,26 @@ static void delta_run(const struct delta_loop *d, const struct run *r, int64_t h
     int64_t head_k = op->delta.grouped ? head / (d->n_head_v / d->n_head_k) : head % d->n_head_k;
     int64_t at_v = 2 * d->n_head_k * d->dk + head * d->dv + v0, at_out = head * d->dv + v0, n_dim = v1 - v0;
     float *s = begin_delta(&op->state[0], r, head, v0, v1), vo[DELTA_BLOCK * DELTA_CHUNK];
+    float skip = d->is_space ? ((const float *)tensor_data(&op->vec[2]))[head] : 0;
     for (int64_t row = r->row0, end = r->row0 + r->n, n; row < end; row += n) {
         n = end - row < DELTA_BLOCK ? end - row : DELTA_BLOCK;
         for (int64_t t = 0; t < n; t++)
             memcpy(vo + t * n_dim, tensor_row(&op->in[0], row + t) + at_v, (size_t)n_dim * sizeof *vo);
         const float *qk = d->qk + (head_k * d->m + row) * 2 * d->dk;
-        const struct kernel_delta a = {.n = n,
-                                       .n_dim = n_dim,
-                                       .dk = d->dk,
-                                       .decay = d->decay + head * d->m + row,
-                                       .beta = d->beta + head * d->m + row,
-                                       .q = qk,
-                                       .k = qk + d->dk,
-                                       .v = vo,
-                                       .o = vo,
-                                       .ld_gate = 1,
-                                       .ld_qk = 2 * d->dk,
-                                       .ld_v = n_dim};
-        d->c->kernels->delta_rule(s, &a);
+        const struct kernel_recurrence a = {.n = n,
+                                            .n_dim = n_dim,
+                                            .dk = d->dk,
+                                            .decay = d->decay + head * d->m + row,
+                                            .beta = d->beta + head * d->m + row,
+                                            .q = qk,
+                                            .k = qk + d->dk,
+                                            .v = vo,
+                                            .o = vo,
+                                            .ld_gate = 1,
+                                            .ld_qk = 2 * d->dk,
+                                            .ld_v = n_dim,
+                                            .skip = skip};
+        (d->is_space ? d->c->kernels->state_space : d->c->kernels->delta_rule)(s, &a);
         for (int64_t t = 0; t < n; t++)
             memcpy(tensor_row(&op->out[0], row + t) + at_out, vo + t * n_dim, (size_t)n_dim * sizeof *vo);
     }
@@ -196,7 +218,8 @@ void cpu_op_delta(struct cpu *c, const struct op *op)
                            .dv = s->ne[1],
                            .n_head_v = s->ne[2],
                            .n_head_k = op->delta.n_head_k,
-                           .m = op->in[0].ne[1]};
+                           .m = op->in[0].ne[1],
+                           .is_space = op->kind == OP_SSM};
     size_t qk_bytes = align64((size_t)(2 * d.n_head_k * d.dk * d.m) * sizeof(float));
     size_t gate_bytes = align64((size_t)(d.n_head_v * d.m) * sizeof(float));
     char *work = cpu_scratch(c, SCRATCH_HIDDEN, qk_bytes + 2 * gate_bytes);

@@ -56,8 +56,9 @@ static void rms_norm_row(void *arg, size_t i, int thread)
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
     int64_t n = op->norm.n, off = (int64_t)i * n;
+    const float *w = tensor_data(&op->vec[0]);
     l->c->kernels->rms_norm((float *)tensor_data(&op->out[0]) + off, (const float *)tensor_data(&op->in[0]) + off,
-                            tensor_data(&op->vec[0]), n, op->norm.eps);
+                            w ? w + off % op->vec[0].ne[0] : NULL, n, op->norm.eps);
 }
 
 void cpu_op_rms_norm(struct cpu *c, const struct op *op)

@@ -145,7 +145,8 @@ static err_code check_rms_norm(const struct op_checker *c)
     TRY(check_alike(c, "out", &op->out[0], &op->in[0]));
     CHECK(c, op->norm.n > 0 && op->in[0].ne[0] % op->norm.n == 0, "norm.n is %lld, expected a divisor of %lld",
           (long long)op->norm.n, (long long)op->in[0].ne[0]);
-    return check_vec(c, 0, "w", op->norm.n);
+    bool is_whole = op->vec[0].ne[0] == op->in[0].ne[0];
+    return check_vec(c, 0, "w", is_whole ? op->in[0].ne[0] : op->norm.n);
 }
 
 static err_code check_matmul(const struct op_checker *c)
@@ -256,6 +257,7 @@ static err_code check_conv(const struct op_checker *c)
     TRY(check_tensor(c, "taps", &op->vec[0], ELEM_F32, n, ANY, 1));
     CHECK(c, n_tap >= 2 && n_tap <= OP_CONV_MAX_TAP, "there are %lld taps, expected 2 to %d", (long long)n_tap,
           OP_CONV_MAX_TAP);
+    TRY(check_vec(c, 1, "bias", n));
     TRY(check_float_state(c, 0, "the state", n, n_tap - 1, 1));
     TRY(check_ints(c, "from", &op->in[1], m));
     return check_ints(c, "to", &op->in[2], m);
@@ -271,7 +273,10 @@ static err_code check_delta(const struct op_checker *c)
           (long long)n_head_k);
     TRY(check_rows(c, "q, k and v", &op->in[0], 2 * n_head_k * ne[0] + ne[2] * ne[1], ANY));
     TRY(check_rows(c, "alpha", &op->in[1], ne[2], m));
-    TRY(check_rows(c, "beta", &op->in[2], ne[2], m));
+    if (op->kind == OP_DELTA)
+        TRY(check_rows(c, "beta", &op->in[2], ne[2], m));
+    else
+        TRY(check_needed_vec(c, 2, "skip", ne[2]));
     TRY(check_ints(c, "from", &op->in[3], m));
     TRY(check_ints(c, "to", &op->in[4], m));
     TRY(check_needed_vec(c, 0, "dt bias", ne[2]));
@@ -382,7 +387,8 @@ static err_code check_op(const struct op_checker *c)
     case OP_KV_STORE: return check_kv_store(c);
     case OP_ATTENTION: return check_attention(c);
     case OP_CONV: return check_conv(c);
-    case OP_DELTA: return check_delta(c);
+    case OP_DELTA:
+    case OP_SSM: return check_delta(c);
     case OP_ACT_MUL:
     case OP_ADD: return check_elements(c, 2);
     case OP_SCALE: return check_scale(c);

@@ -76,6 +76,9 @@ void inspect_division_sum(const struct inspect_division *d, const struct model *
 /* The first layer of a group from `from` on, or n_layer. */
 int64_t inspect_group_next(const struct inspect_layout *l, const struct inspect_groups *g, int group, int64_t from);
 
+/* What a recurrent layer is, without an article. */
+const char *inspect_recurrence(enum recurrence kind);
+
 void inspect_text_model(FILE *out, const struct gguf *g, const struct model_facts *f, const struct inspect_layout *l);
 void inspect_text_tensor(FILE *out, const struct gguf *g, const struct gguf_tensor *t,
                          const struct inspect_stats *stats);

@@ -289,14 +289,16 @@ static json_t *mixing(struct out_json *o, const struct layer *l)
 {
     json_t *v = keep(o, json_object());
     const struct attention *a = &l->attn;
-    const struct delta_net *d = &l->delta;
+    const struct recurrent *d = &l->recurrent;
     if (l->is_recurrent) {
-        set(o, v, "kind", text(o, "gated delta net"));
+        set(o, v, "kind", text(o, inspect_recurrence(d->kind)));
+        set(o, v, "convolution_taps", integer(o, (uint64_t)d->n_tap));
+        if (d->kind == RECURRENCE_CONV)
+            return v;
         set(o, v, "key_heads", integer(o, (uint64_t)d->n_head_k));
         set(o, v, "key_width", integer(o, (uint64_t)d->dk));
         set(o, v, "value_heads", integer(o, (uint64_t)d->n_head_v));
         set(o, v, "value_width", integer(o, (uint64_t)d->dv));
-        set(o, v, "convolution_taps", integer(o, (uint64_t)d->n_tap));
         return v;
     }
     set(o, v, "kind", text(o, a->is_latent ? "latent attention" : "attention"));

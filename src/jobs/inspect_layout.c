@@ -76,10 +76,20 @@ static void say_attention(struct inspect_words *w, const struct model *m, int64_
         say(w, ", keys and values of layer %lld", (long long)a->kv_layer);
 }
 
+const char *inspect_recurrence(enum recurrence kind)
+{
+    switch (kind) {
+    case RECURRENCE_DELTA: return "gated delta net";
+    case RECURRENCE_SPACE: return "state space";
+    case RECURRENCE_CONV: break;
+    }
+    return "gated convolution";
+}
+
 static void say_mixing(struct inspect_words *w, const struct model *m, const struct model_facts *f, int64_t layer)
 {
     const struct layer *y = &m->layers[layer];
-    const struct delta_net *d = &y->delta;
+    const struct recurrent *r = &y->recurrent;
     if (!y->is_recurrent) {
         if (y->attn.is_latent)
             say_latent(w, m, &y->attn);
@@ -87,9 +97,14 @@ static void say_mixing(struct inspect_words *w, const struct model *m, const str
             say_attention(w, m, layer);
         return;
     }
-    say(w, "recurrent, a gated delta net: %lld key heads of %lld, %lld value heads of %lld", (long long)d->n_head_k,
-        (long long)d->dk, (long long)d->n_head_v, (long long)d->dv);
-    say(w, "\nafter a convolution over %lld tokens", (long long)d->n_tap);
+    say(w, "recurrent, a %s", inspect_recurrence(r->kind));
+    if (r->kind == RECURRENCE_CONV) {
+        say(w, " over %lld tokens", (long long)r->n_tap);
+        return;
+    }
+    say(w, ": %lld key heads of %lld, %lld value heads of %lld", (long long)r->n_head_k, (long long)r->dk,
+        (long long)r->n_head_v, (long long)r->dv);
+    say(w, "\nafter a convolution over %lld tokens", (long long)r->n_tap);
 }
 
 static const char *act_name(enum act_fn act)
@@ -98,6 +113,7 @@ static const char *act_name(enum act_fn act)
     case ACT_SILU: return "SwiGLU";
     case ACT_GELU: return "GEGLU";
     case ACT_SWIGLU_OAI: return "clamped SwiGLU";
+    case ACT_NONE: return "no activation";
     case ACT_SIGMOID: break;
     }
     return "sigmoid";
@@ -207,7 +223,7 @@ static void count_state(struct inspect_layout *l)
     const struct model *m = l->model;
     for (int64_t i = 0; i < m->n_layer; i++) {
         const struct attention *a = &m->layers[i].attn;
-        const struct delta_net *d = &m->layers[i].delta;
+        const struct recurrent *d = &m->layers[i].recurrent;
         if (m->layers[i].is_recurrent) {
             l->recurrent_bytes += (uint64_t)(d->n_mixed * (d->n_tap - 1) + d->dk * d->dv * d->n_head_v) * sizeof(float);
             continue;

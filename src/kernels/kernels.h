@@ -79,7 +79,17 @@ enum kernel_act_fn {
     KERNEL_GELU,       /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
     KERNEL_SIGMOID,    /* 1 / (1 + exp(-x)) */
     KERNEL_SWIGLU_OAI, /* gpt-oss, of g = min(x, 7) and u = clamp(up, -7, 7): g / (1 + exp(-1.702 g)) * (u + 1) */
+    KERNEL_NO_ACT,     /* x */
     KERNEL_N_ACT_FN
+};
+
+/* y[i] = act(bias[i] + sum over taps j, ascending, of w[j * ld_w + i] * x[j][i]), for n channels i. */
+struct kernel_conv {
+    const float *const *x; /* [n_tap] rows of n */
+    const float *w;        /* n_tap rows of n, ld_w apart */
+    const float *bias;     /* [n], or NULL: zeros */
+    int64_t ld_w, n_tap, n;
+    bool has_silu; /* act is SiLU; else there is none */
 };
 
 enum kernel_rope {
@@ -87,14 +97,16 @@ enum kernel_rope {
     KERNEL_ROPE_NEOX,   /* rotates pairs (x[i], x[i + n_rot/2]) */
 };
 
-/* The gated delta rule (arXiv 2412.06464) over n tokens, for n_dim value dimensions of a head. */
-struct kernel_delta {
+/* The gated delta rule (arXiv 2412.06464) or a state space (Mamba-2, arXiv 2405.21060) over n tokens, for n_dim value
+ * dimensions of a head. */
+struct kernel_recurrence {
     int64_t n, n_dim, dk;
     const float *decay, *beta; /* one each a token, ld_gate apart */
-    const float *q, *k;        /* [dk] a token, ld_qk apart; of length 1, q scaled */
+    const float *q, *k;        /* [dk] a token, ld_qk apart; of the delta rule of length 1, q scaled */
     const float *v;            /* [n_dim] a token, ld_v apart, like o */
     float *o;
     int64_t ld_gate, ld_qk, ld_v;
+    float skip; /* of a state space: how much of v goes past the state */
 };
 
 enum { KERNEL_ATTN_BLOCK = 64, KERNEL_ATTN_QUERIES = 16 };
@@ -139,11 +151,12 @@ struct kernels {
     void (*add)(float *y, const float *a, const float *b, int64_t n);            /* y = a + b; y may be either */
     void (*fma_scalar)(float *y, const float *x, float a, int64_t n);            /* y = fma(a, x, y) */
     void (*exp_sum)(float *y, const float *x, float max, int64_t n, float *sum); /* y = exp(x - max), their sum */
-    /* y = silu(sum over taps j, ascending, of w[j * ld_w + i] * x[j][i]). */
-    void (*conv_silu)(float *y, const float *const *x, const float *w, int64_t ld_w, int64_t n_tap, int64_t n);
+    void (*conv)(float *y, const struct kernel_conv *a);
     /* For each token and dimension: s *= decay;  s += k * ((v - s . k) * beta);  o = s . q. s: [n_dim][dk]; o may
      * be v. */
-    void (*delta_rule)(float *s, const struct kernel_delta *a);
+    void (*delta_rule)(float *s, const struct kernel_recurrence *a);
+    /* The same with s = s * decay + k * (v * beta);  o = s . q + skip * v. */
+    void (*state_space)(float *s, const struct kernel_recurrence *a);
     /* Rotates the first n_rot of the elements of one head; cs: n_rot/2 pairs (cos, sin). */
     void (*rope)(enum kernel_rope mode, float *x, const float *cs, int64_t n_rot);
 

@@ -99,8 +99,9 @@ KERNELS_ALWAYS_INLINE void kernels_prefetch(const uint8_t *w, struct kernel_pref
     void add_##suffix(float *y, const float *a, const float *b, int64_t n);                                            \
     void fma_scalar_##suffix(float *y, const float *x, float a, int64_t n);                                            \
     void exp_sum_##suffix(float *y, const float *x, float max, int64_t n, float *sum);                                 \
-    void conv_silu_##suffix(float *y, const float *const *x, const float *w, int64_t ld_w, int64_t n_tap, int64_t n);  \
-    void delta_rule_##suffix(float *s, const struct kernel_delta *a);                                                  \
+    void conv_##suffix(float *y, const struct kernel_conv *a);                                                         \
+    void delta_rule_##suffix(float *s, const struct kernel_recurrence *a);                                             \
+    void state_space_##suffix(float *s, const struct kernel_recurrence *a);                                            \
     void rope_##suffix(enum kernel_rope mode, float *x, const float *cs, int64_t n_rot);                               \
     void f32_to_f16_##suffix(uint16_t *y, const float *x, int64_t n);                                                  \
     void f16_to_f32_##suffix(float *y, const uint16_t *x, int64_t n);                                                  \
@@ -114,8 +115,8 @@ KERNELS_ALWAYS_INLINE void kernels_prefetch(const uint8_t *w, struct kernel_pref
 #define KERNELS_FILL_OPS(suffix)                                                                                       \
     .quantize_int8_32 = quantize_int8_32_##suffix, .quantize_int8_256 = quantize_int8_256_##suffix,                    \
     .rms_norm = rms_norm_##suffix, .act_mul = act_mul_##suffix, .add = add_##suffix,                                   \
-    .fma_scalar = fma_scalar_##suffix, .exp_sum = exp_sum_##suffix, .rope = rope_##suffix,                             \
-    .conv_silu = conv_silu_##suffix, .delta_rule = delta_rule_##suffix, .f32_to_f16 = f32_to_f16_##suffix,             \
+    .fma_scalar = fma_scalar_##suffix, .exp_sum = exp_sum_##suffix, .rope = rope_##suffix, .conv = conv_##suffix,      \
+    .delta_rule = delta_rule_##suffix, .state_space = state_space_##suffix, .f32_to_f16 = f32_to_f16_##suffix,         \
     .f16_to_f32 = f16_to_f32_##suffix, .f32_to_q8_0 = f32_to_q8_0_##suffix, .q8_0_to_f32 = q8_0_to_f32_##suffix,       \
     .attn_block_f16 = attn_block_f16_##suffix, .attn_block_f32 = attn_block_f32_##suffix,                              \
     .attn_merge = attn_merge_##suffix

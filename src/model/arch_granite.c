@@ -1,5 +1,6 @@
-/* granite (dense) and granitemoe: Granite 3 and 4. Embeddings, attention scores, what layers add, and logits have
- * factors of their own; weights renormalised; a shared expert in some. */
+/* granite (dense), granitemoe and granitehybrid (state spaces, with experts or without): Granite 3 and 4. Embeddings,
+ * attention scores, what layers add, and logits have factors of their own; weights renormalised; a shared expert in
+ * some. */
 #include "model/loader.h"
 
 /* A factor that is absent or 0 is left as it is. */
@@ -12,10 +13,11 @@ static err_code load_factor(struct loader *l, const char *key, float *factor, st
     return ERR_OK;
 }
 
-static err_code load_granite(struct loader *l, struct err *e)
+static err_code load_granite(struct loader *l, load_recurrent_fn *recurrent, struct err *e)
 {
-    static const struct transformer_rules rules = {
+    const struct transformer_rules rules = {
         .rope = ROPE_NORMAL,
+        .recurrent = recurrent,
         .moe = {.score = ROUTE_SOFTMAX, .norm_weights = true},
     };
     struct model *m = l->m;
@@ -30,17 +32,29 @@ static err_code load_granite(struct loader *l, struct err *e)
     return ERR_OK;
 }
 
-err_code arch_granite_load(struct loader *l, struct err *e)
+/* The switch of those that may do without rope. */
+static err_code load_rope_switch(struct loader *l, struct err *e)
 {
     bool rope = true;
-    TRY(load_granite(l, e));
-    TRY(load_bool_opt(l, "rope.scaling.finetuned", &rope, e)); /* the dense ones' switch */
+    TRY(load_bool_opt(l, "rope.scaling.finetuned", &rope, e));
     for (int64_t i = 0; i < l->m->n_layer && !rope; i++)
         l->m->layers[i].attn.rope_table = l->m->layers[i].attn.q_rope_table = -1;
     return ERR_OK;
 }
 
+err_code arch_granite_load(struct loader *l, struct err *e)
+{
+    TRY(load_granite(l, NULL, e));
+    return load_rope_switch(l, e);
+}
+
+err_code arch_granitehybrid_load(struct loader *l, struct err *e)
+{
+    TRY(load_granite(l, load_state_space, e));
+    return load_rope_switch(l, e);
+}
+
 err_code arch_granitemoe_load(struct loader *l, struct err *e)
 {
-    return load_granite(l, e);
+    return load_granite(l, NULL, e);
 }

@@ -6,31 +6,8 @@
 
 #include "gguf/gguf.h"
 
-/* The convolution's taps, [n_tap][n] in the file, [n][n_tap] for us. */
-static err_code load_conv(struct loader *l, int64_t layer, struct delta_net *d, struct err *e)
-{
-    struct backend *device = load_device(l, layer);
-    struct tensor file;
-    TRY(load_table(l, layer, "ssm_conv1d.weight", d->n_tap, d->n_mixed, true, &file, e));
-    size_t n = (size_t)(d->n_tap * d->n_mixed);
-    float *from = mem_calloc(n, sizeof *from), *to = mem_calloc(n, sizeof *to);
-    err_code code = from && to ? backend_read(device, &file, from, e) : err_nomem(e, n * sizeof *from, "convolution");
-    if (code == ERR_OK) {
-        for (int64_t i = 0; i < d->n_mixed; i++)
-            for (int64_t j = 0; j < d->n_tap; j++)
-                to[j * d->n_mixed + i] = from[i * d->n_tap + j];
-        d->conv = file;
-        d->conv.ne[0] = d->n_mixed;
-        d->conv.ne[1] = d->n_tap;
-        backend_write(device, &d->conv, to);
-    }
-    mem_free(from);
-    mem_free(to);
-    return code;
-}
-
 /* beta and alpha: two tensors, or one in which each key head's betas are followed by its alphas. */
-static err_code load_gates(struct loader *l, int64_t layer, struct delta_net *d, struct err *e)
+static err_code load_gates(struct loader *l, int64_t layer, struct recurrent *d, struct err *e)
 {
     int64_t n = d->n_head_v, share = n / d->n_head_k;
     if (!load_find(l, layer, "ssm_ba.weight")) {
@@ -45,11 +22,11 @@ static err_code load_gates(struct loader *l, int64_t layer, struct delta_net *d,
 }
 
 /* q, k, v and z: two tensors, or one in which each key head's q, k, v and z stand together. */
-static err_code load_mixed(struct loader *l, int64_t layer, struct delta_net *d, struct err *e)
+static err_code load_mixed(struct loader *l, int64_t layer, struct recurrent *d, struct err *e)
 {
     int64_t n_embd = l->m->n_embd, n_k = d->n_head_k * d->dk, n_v = d->n_head_v * d->dv;
     if (!load_find(l, layer, "ssm_in.weight")) {
-        TRY(load_weight(l, layer, "attn_qkv.weight", n_embd, d->n_mixed, &d->qkv, e));
+        TRY(load_weight(l, layer, "attn_qkv.weight", n_embd, d->n_mixed, &d->mixed, e));
         return load_weight(l, layer, "attn_gate.weight", n_embd, n_v, &d->z, e);
     }
     int64_t share = n_v / d->n_head_k, stride = 2 * d->dk + 2 * share;
@@ -58,36 +35,22 @@ static err_code load_mixed(struct loader *l, int64_t layer, struct delta_net *d,
                                   {.n_row = n_v, .block = share, .stride = stride, .first = 2 * d->dk}};
     const struct row_run z = {.n_row = n_v, .block = share, .stride = stride, .first = 2 * d->dk + share};
     const struct file_matrix all = {layer, "ssm_in.weight", n_embd, d->n_mixed + n_v};
-    TRY(load_weight_rows(l, &all, qkv, 3, &d->qkv, e));
+    TRY(load_weight_rows(l, &all, qkv, 3, &d->mixed, e));
     return load_weight_rows(l, &all, &z, 1, &d->z, e);
 }
 
-static err_code load_delta_net(struct loader *l, int64_t layer, bool grouped, struct delta_net *d, struct err *e)
+static err_code load_delta_net(struct loader *l, int64_t layer, bool grouped, struct recurrent *d, struct err *e)
 {
-    int64_t n_inner;
-    *d = (struct delta_net){.grouped = grouped};
-    TRY(load_u32(l, "ssm.state_size", &d->dk, e));
-    TRY(load_u32(l, "ssm.group_count", &d->n_head_k, e));
-    TRY(load_u32(l, "ssm.time_step_rank", &d->n_head_v, e));
-    TRY(load_u32(l, "ssm.inner_size", &n_inner, e));
-    TRY(load_u32(l, "ssm.conv_kernel", &d->n_tap, e));
-    if (d->dk < 1 || d->n_head_k < 1 || d->n_head_v < 1 || d->n_head_v % d->n_head_k || n_inner % d->n_head_v ||
-        n_inner < d->n_head_v || d->n_tap < 2 || d->n_tap > OP_CONV_MAX_TAP)
-        return err_set(
-            e, ERR_FORMAT,
-            "%s: %s.ssm.*: state %lld, %lld groups, rank %lld, inner %lld, kernel %lld: expected a rank that "
-            "is a multiple of the groups and divides inner, and a kernel of 2 to %d",
-            gguf_file_path(l->g, 0), l->m->arch, (long long)d->dk, (long long)d->n_head_k, (long long)d->n_head_v,
-            (long long)n_inner, (long long)d->n_tap, OP_CONV_MAX_TAP);
-    d->dv = n_inner / d->n_head_v;
-    d->n_mixed = 2 * d->n_head_k * d->dk + n_inner;
+    *d = (struct recurrent){.kind = RECURRENCE_DELTA, .grouped = grouped};
+    TRY(load_ssm_sizes(l, d, e));
     TRY(load_mixed(l, layer, d, e));
     TRY(load_gates(l, layer, d, e));
-    TRY(load_conv(l, layer, d, e));
+    TRY(load_conv(l, layer, &load_ssm_conv, NULL, d, e));
     TRY(load_vector(l, layer, "ssm_dt.bias", d->n_head_v, true, &d->dt, e));
     TRY(load_vector(l, layer, "ssm_a", d->n_head_v, true, &d->a, e));
     TRY(load_vector(l, layer, "ssm_norm.weight", d->dv, true, &d->norm, e));
-    return load_weight(l, layer, "ssm_out.weight", n_inner, l->m->n_embd, &d->out, e);
+    d->n_norm = d->dv;
+    return load_weight(l, layer, "ssm_out.weight", d->n_out, l->m->n_embd, &d->out, e);
 }
 
 static err_code load_hybrid(struct loader *l, bool grouped, struct err *e)
@@ -106,7 +69,7 @@ static err_code load_hybrid(struct loader *l, bool grouped, struct err *e)
         y->is_recurrent = (i + 1) % interval != 0;
         TRY(load_layer_flag_opt(l, "attention.recurrent_layers", i, &y->is_recurrent, e));
         y->attn.is_gated = true;
-        TRY(y->is_recurrent ? load_delta_net(l, i, grouped, &y->delta, e)
+        TRY(y->is_recurrent ? load_delta_net(l, i, grouped, &y->recurrent, e)
                             : load_attention(l, i, ROPE_NEOX, QK_NORM_HEAD, &y->attn, e));
         TRY(load_vector(l, i, "post_attention_norm.weight", m->n_embd, true, &y->ffn_norm, e));
         y->is_moe = load_find(l, i, "ffn_gate_inp.weight") != NULL;

@@ -111,6 +111,12 @@ static void add_branch(const struct pass *p, const struct tensor *y, const struc
     add(p, &p->x, y, out);
 }
 
+/* x = act(by) * x */
+static void gate_by(const struct pass *p, enum act_fn act, const struct tensor *by, const struct tensor *x)
+{
+    backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {*by, *x}, .out = {*x}, .act = act});
+}
+
 static void rope(const struct pass *p, const struct attention *a, int table, const struct tensor *x)
 {
     if (table < 0)
@@ -184,7 +190,7 @@ static void attention(const struct pass *p, const struct attention *a, const str
                                        .vec = {a->sinks},
                                        .attention = {a->n_head, a->scale, a->window, a->chunked, p->n_rows}});
     if (a->gate)
-        backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {z, out}, .out = {out}, .act = ACT_SIGMOID});
+        gate_by(p, ACT_SIGMOID, &z, &out);
     backend_enqueue(p->b,
                     &(struct op){.kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {a->o}, .vec = {a->o_bias}});
     if (a->out_scale != 0)
@@ -254,39 +260,49 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {value}, .out = {*h}, .weight = {a->o}});
 }
 
-/* What a recurrent layer takes in for some tokens. */
-struct delta_inputs {
+/* What a recurrent layer takes in for some tokens; absent as its weights are. */
+struct recurrent_inputs {
     struct tensor mixed, alpha, beta;
 };
 
-/* out = delta(conv(mixed)), for the tokens of p->from and p->to */
-static void recur(const struct pass *p, const struct delta_net *d, const struct layer_pages *state,
-                  const struct delta_inputs *in, const struct tensor *out)
+/* out = rule(conv(mixed)), for the tokens of p->from and p->to */
+static void recur(const struct pass *p, const struct recurrent *r, const struct layer_pages *state,
+                  const struct recurrent_inputs *in, const struct tensor *out)
 {
-    struct tensor convolved = shaped(p->w->convolved, d->n_mixed, in->mixed.ne[1]);
+    bool has_rule = r->kind != RECURRENCE_CONV;
+    struct tensor convolved = has_rule ? shaped(p->w->convolved, r->n_mixed, in->mixed.ne[1]) : *out;
     backend_enqueue(p->b, &(struct op){.kind = OP_CONV,
                                        .in = {in->mixed, p->from, p->to},
                                        .out = {convolved},
-                                       .vec = {d->conv},
-                                       .state = {state->past}});
-    backend_enqueue(p->b, &(struct op){.kind = OP_DELTA,
-                                       .in = {convolved, in->alpha, in->beta, p->from, p->to},
-                                       .out = {*out},
-                                       .vec = {d->dt, d->a},
-                                       .state = {state->delta},
-                                       .delta = {d->n_head_k, d->grouped, p->m->norm_eps}});
+                                       .vec = {r->conv, r->conv_bias},
+                                       .state = {state->past},
+                                       .conv = {.has_silu = has_rule}});
+    if (has_rule)
+        backend_enqueue(p->b, &(struct op){.kind = r->kind == RECURRENCE_DELTA ? OP_DELTA : OP_SSM,
+                                           .in = {convolved, in->alpha, in->beta, p->from, p->to},
+                                           .out = {*out},
+                                           .vec = {r->dt, r->a, r->skip},
+                                           .state = {state->rule},
+                                           .delta = {r->n_head_k, r->grouped, p->m->norm_eps}});
+}
+
+/* Rows [row, row + n) of layer i's part of what is kept of all layers, of ne0 each; 0: none. */
+static struct tensor kept_rows(const struct kept_inputs *k, const struct tensor *all, int64_t i, int64_t ne0,
+                               int64_t row, int64_t n)
+{
+    if (ne0 == 0)
+        return (struct tensor){0};
+    return tensor_rows(shaped(tensor_rows(*all, i * k->most_rows, k->most_rows), ne0, k->most_rows), row, n);
 }
 
 /* Rows [row, row + n) of the inputs that are kept of recurrent layer i. */
-static struct delta_inputs kept_inputs(const struct stage_work *w, const struct delta_net *d, int64_t i, int64_t row,
-                                       int64_t n)
+static struct recurrent_inputs kept_inputs(const struct stage_work *w, const struct recurrent *r, int64_t i,
+                                           int64_t row, int64_t n)
 {
     const struct kept_inputs *k = &w->inputs;
-    int64_t at = i * k->most_rows;
-    return (struct delta_inputs){
-        tensor_rows(shaped(tensor_rows(k->mixed, at, k->most_rows), d->n_mixed, k->most_rows), row, n),
-        tensor_rows(shaped(tensor_rows(k->alpha, at, k->most_rows), d->n_head_v, k->most_rows), row, n),
-        tensor_rows(shaped(tensor_rows(k->beta, at, k->most_rows), d->n_head_v, k->most_rows), row, n)};
+    return (struct recurrent_inputs){kept_rows(k, &k->mixed, i, r->n_mixed, row, n),
+                                     kept_rows(k, &k->alpha, i, r->alpha ? r->n_head_v : 0, row, n),
+                                     kept_rows(k, &k->beta, i, r->beta ? r->n_head_v : 0, row, n)};
 }
 
 /* How many of the layers [first, end) are recurrent. */
@@ -305,21 +321,23 @@ bool model_is_recurrent(const struct model *m)
 
 static void copy_rows(const struct pass *p, const struct tensor *from, int64_t first, const struct tensor *to)
 {
+    if (!to->buffer)
+        return;
     const struct tensor x = tensor_rows(*from, first, to->ne[1]);
     backend_copy(p->b, &x, to);
 }
 
 /* Keeps a recurrent layer's inputs of the tokens that may be taken back. Those of all texts count from the first. */
-static void keep_inputs(const struct pass *p, int64_t i, const struct delta_inputs *in)
+static void keep_inputs(const struct pass *p, int64_t i, const struct recurrent_inputs *in)
 {
-    const struct delta_net *d = &p->m->layers[i].delta;
+    const struct recurrent *rec = &p->m->layers[i].recurrent;
     for (int64_t r = 0, first = 0, row = 0; r < p->n_rows; first += p->rows[r++].n) {
         int64_t from = max_i64(first, p->first), to = min_i64(first + p->rows[r].n, p->first + p->n);
         if (!p->rows[r].is_draft)
             continue;
         if (from < to) {
             int64_t index = count_recurrent(p->m, p->stage->first, i);
-            const struct delta_inputs k = kept_inputs(p->w, d, index, row + from - first, to - from);
+            const struct recurrent_inputs k = kept_inputs(p->w, rec, index, row + from - first, to - from);
             copy_rows(p, &in->mixed, from - p->first, &k.mixed);
             copy_rows(p, &in->alpha, from - p->first, &k.alpha);
             copy_rows(p, &in->beta, from - p->first, &k.beta);
@@ -328,23 +346,44 @@ static void keep_inputs(const struct pass *p, int64_t i, const struct delta_inpu
     }
 }
 
-/* h = out . (norm(delta(conv(qkv . h))) * silu(z . h)) */
-static void delta_net(const struct pass *p, int64_t i, const struct tensor *h)
+/* The weights' products with h: what goes into recur, and z. */
+static struct recurrent_inputs project(const struct pass *p, const struct recurrent *r, const struct tensor *h,
+                                       const struct tensor *z)
 {
-    const struct delta_net *d = &p->m->layers[i].delta;
-    const struct delta_inputs in = {shaped(p->w->mixed, d->n_mixed, p->n), shaped(p->w->alpha, d->n_head_v, p->n),
-                                    shaped(p->w->beta, d->n_head_v, p->n)};
-    struct tensor z = shaped(p->w->z, d->n_head_v * d->dv, p->n), out = shaped(p->w->attn, d->n_head_v * d->dv, p->n);
+    struct tensor mixed = shaped(p->w->mixed, r->n_mixed, p->n);
+    if (r->kind == RECURRENCE_CONV) {
+        struct tensor by = shaped(p->w->convolved, r->n_mixed, p->n);
+        backend_enqueue(
+            p->b,
+            &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {mixed, *z, by}, .weight = {r->mixed, r->z, r->gate}});
+        gate_by(p, ACT_NONE, &by, &mixed);
+        return (struct recurrent_inputs){.mixed = mixed};
+    }
+    struct recurrent_inputs in = {mixed, shaped(p->w->alpha, r->n_head_v, p->n), {0}};
+    if (r->beta)
+        in.beta = shaped(p->w->beta, r->n_head_v, p->n);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
                                        .in = {*h},
-                                       .out = {in.mixed, z, in.alpha, in.beta},
-                                       .weight = {d->qkv, d->z, d->alpha, d->beta}});
+                                       .out = {mixed, *z, in.alpha, in.beta},
+                                       .weight = {r->mixed, r->z, r->alpha, r->beta}});
+    return in;
+}
+
+/* h = out . (norm(rule(conv(mixed . h))) * act(z . h)), or the norm of the whole product */
+static void recurrent(const struct pass *p, int64_t i, const struct tensor *h)
+{
+    const struct recurrent *r = &p->m->layers[i].recurrent;
+    struct tensor z = shaped(p->w->z, r->n_out, p->n), out = shaped(p->w->attn, r->n_out, p->n);
+    const struct recurrent_inputs in = project(p, r, h, &z);
     if (p->keeps_inputs)
         keep_inputs(p, i, &in);
-    recur(p, d, &p->pool->layers[i], &in, &out);
-    norm(p, &out, &d->norm, d->dv, &out);
-    backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {z, out}, .out = {out}, .act = ACT_SILU});
-    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {d->out}});
+    recur(p, r, &p->pool->layers[i], &in, &out);
+    if (r->n_norm && !r->norms_gated)
+        norm(p, &out, &r->norm, r->n_norm, &out);
+    gate_by(p, r->kind == RECURRENCE_CONV ? ACT_NONE : ACT_SILU, &z, &out);
+    if (r->n_norm && r->norms_gated)
+        norm(p, &out, &r->norm, r->n_norm, &out);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {r->out}});
 }
 
 /* h = down . (act(gate . h) * (up . h)), ubatch by ubatch */
@@ -528,7 +567,7 @@ static void mix(const struct pass *p, int64_t i)
     struct tensor h = shaped(p->h, n_embd, p->n);
     norm(p, &p->x, &y->attn_norm, n_embd, &h);
     if (y->is_recurrent)
-        delta_net(p, i, &h);
+        recurrent(p, i, &h);
     else if (y->attn.is_latent)
         latent_attention(p, &y->attn, &p->pool->layers[i], &h);
     else
@@ -884,12 +923,12 @@ static err_code recur_stage(struct pass *p, const struct model_state *s, struct 
         p->w->host_rows[t] = s->slot;
     p->to = write_list(p, &p->w->to, n);
     for (int64_t i = p->stage->first; i < p->stage->end; i++) {
-        const struct delta_net *d = &p->m->layers[i].delta;
+        const struct recurrent *r = &p->m->layers[i].recurrent;
         if (!p->m->layers[i].is_recurrent)
             continue;
-        const struct delta_inputs in = kept_inputs(p->w, d, n_recurrent++, s->draft.row, n);
-        const struct tensor out = shaped(p->w->attn, d->n_head_v * d->dv, n);
-        recur(p, d, &s->pool->layers[i], &in, &out);
+        const struct recurrent_inputs in = kept_inputs(p->w, r, n_recurrent++, s->draft.row, n);
+        const struct tensor out = shaped(p->w->attn, r->n_out, n);
+        recur(p, r, &s->pool->layers[i], &in, &out);
     }
     return backend_wait(p->b, backend_fence(p->b), e);
 }

@@ -462,6 +462,13 @@ static err_code take_stages(struct loader *l, struct err *e)
     return ERR_OK;
 }
 
+/* The norm of the output; files of LFM2 call it one of the embedding. */
+static const char *find_out_norm(const struct loader *l)
+{
+    static const char usual[] = "output_norm.weight", other[] = "token_embd_norm.weight";
+    return load_find(l, LOAD_OUTPUT, usual) || !load_find(l, LOAD_OUTPUT, other) ? usual : other;
+}
+
 err_code load_trunk(struct loader *l, struct err *e)
 {
     struct model *m = l->m;
@@ -486,7 +493,7 @@ err_code load_trunk(struct loader *l, struct err *e)
     m->n_vocab = (int64_t)embd->ne[1];
     TRY(load_weight(l, LOAD_INPUT, "token_embd.weight", m->n_embd, m->n_vocab, &m->embed, e));
     m->embed_scale = m->residual_scale = m->logit_scale = 1;
-    TRY(load_vector(l, LOAD_OUTPUT, "output_norm.weight", m->n_embd, true, &m->out_norm, e));
+    TRY(load_vector(l, LOAD_OUTPUT, find_out_norm(l), m->n_embd, true, &m->out_norm, e));
     m->output = m->embed;
     bool is_tied = !load_find(l, LOAD_OUTPUT, "output.weight");
     if (!is_tied || load_device(l, LOAD_OUTPUT) != m->device)
@@ -825,6 +832,15 @@ static err_code load_window_rope(struct loader *l, struct attention *a, struct e
     return ERR_OK;
 }
 
+static err_code find_mixer(struct loader *l, int64_t layer, const struct transformer_rules *r, struct layer *y,
+                           struct err *e)
+{
+    int64_t n_head_kv = 1;
+    TRY(load_layer_u32_opt(l, "attention.head_count_kv", layer, &n_head_kv, e));
+    y->is_recurrent = r->recurrent && n_head_kv == 0;
+    return ERR_OK;
+}
+
 err_code load_transformer(struct loader *l, const struct transformer_rules *r, struct err *e)
 {
     struct model *m = l->m;
@@ -832,7 +848,9 @@ err_code load_transformer(struct loader *l, const struct transformer_rules *r, s
     for (int64_t i = 0; i < m->n_layer; i++) {
         struct layer *y = &m->layers[i];
         TRY(load_vector(l, i, "attn_norm.weight", m->n_embd, true, &y->attn_norm, e));
-        TRY(load_attention(l, i, r->rope, r->qk_norm, &y->attn, e));
+        TRY(find_mixer(l, i, r, y, e));
+        TRY(y->is_recurrent ? r->recurrent(l, i, &y->recurrent, e)
+                            : load_attention(l, i, r->rope, r->qk_norm, &y->attn, e));
         if (r->window_period)
             TRY(load_window(l, i, r->window_period, &y->attn.window, e));
         if (y->attn.window)

@@ -142,6 +142,27 @@ int load_add_rope(struct model *m, struct rope_table r);
 /* The window of a layer; 0 when it attends to everything, as load_is_windowed says. */
 MUST_USE err_code load_window(struct loader *l, int64_t layer, int64_t period, int64_t *window, struct err *e);
 
+/* What a convolution of recurrent layers is called. */
+struct conv_names {
+    const char *key; /* of its taps, for messages */
+    const char *weight, *bias;
+};
+extern const struct conv_names load_ssm_conv;
+
+/* Loads the convolution of r->n_mixed channels and r->n_tap taps, the bias if there is one: channels in the order in
+ * which runs pick them (NULL: as in the file). */
+MUST_USE err_code load_conv(struct loader *l, int64_t layer, const struct conv_names *names, const struct row_run *runs,
+                            struct recurrent *r, struct err *e);
+
+/* The sizes that ssm.* keys give: dk, dv, heads, n_mixed, n_out and n_tap. */
+MUST_USE err_code load_ssm_sizes(struct loader *l, struct recurrent *r, struct err *e);
+
+/* What stands for attention in a recurrent layer. */
+typedef err_code load_recurrent_fn(struct loader *l, int64_t layer, struct recurrent *r, struct err *e);
+
+/* A state space as Mamba-2 has it: ssm_in, ssm_conv1d, ssm_dt, ssm_a, ssm_d, ssm_norm if there is one, ssm_out. */
+MUST_USE load_recurrent_fn load_state_space;
+
 /* Loads ffn_{gate,up,down} with the biases that the file has. */
 MUST_USE err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e);
 
@@ -159,7 +180,8 @@ MUST_USE err_code load_expert_rules(struct loader *l, const struct model_device 
 struct transformer_rules {
     enum rope_mode rope;
     enum qk_norm qk_norm;
-    const char *ffn_norm;  /* NULL: ffn_norm.weight */
+    const char *ffn_norm;         /* NULL: ffn_norm.weight */
+    load_recurrent_fn *recurrent; /* loads layers that have no heads of keys; NULL: there are none */
     int64_t window_period; /* every window_period-th layer attends to everything, the others to a window; 0: all to
                               everything */
     bool rope_in_window;   /* only the windowed layers are rotated */

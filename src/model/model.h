@@ -69,22 +69,34 @@ struct attention {
     struct latent_attention latent; /* when is_latent */
 };
 
-/* A gated delta net: linear attention with a state of [dk][dv] for each value head instead of a cache, behind a causal
- * convolution of q, k and v. */
-struct delta_net {
+enum recurrence {
+    RECURRENCE_DELTA, /* a gated delta net: linear attention with a state of [dk][dv] for each value head instead of a
+                         cache, behind a causal convolution of q, k and v */
+    RECURRENCE_SPACE, /* a state space (Mamba-2), which has the same parts; its C, B and x are q, k and v here */
+    RECURRENCE_CONV   /* a gated convolution alone: out . (z * conv(gate * mixed)) */
+};
+
+/* What stands for attention in a recurrent layer. Of RECURRENCE_CONV, what is said of heads is 0 or absent. */
+struct recurrent {
+    enum recurrence kind;
+    int64_t n_mixed;            /* channels of the convolution: 2 * n_head_k * dk + n_head_v * dv, or n_embd */
+    int64_t n_tap;              /* its taps */
+    int64_t n_out;              /* elements of what goes into out: n_head_v * dv, or n_embd */
     int64_t dk, dv;             /* elements of a head of q and k, and of v */
     int64_t n_head_k, n_head_v; /* heads of q and k; heads of v, a multiple */
-    int64_t n_mixed;            /* elements of q, k and v of all heads: 2 * n_head_k * dk + n_head_v * dv */
-    int64_t n_tap;              /* taps of the convolution */
     bool grouped;               /* which key head serves a value head: backend.h, DELTA */
-    struct weight *qkv;         /* [n_mixed][n_embd] */
-    struct weight *z;           /* [n_head_v * dv][n_embd], whose SiLU scales what goes into out */
+    struct weight *mixed;       /* [n_mixed][n_embd]: q, k and v */
+    struct weight *gate;        /* [n_mixed][n_embd], of RECURRENCE_CONV */
+    struct weight *z;           /* [n_out][n_embd], which scales what goes into out: its SiLU but in RECURRENCE_CONV */
     struct weight *alpha;       /* [n_head_v][n_embd], the decay of the state */
-    struct weight *beta;        /* [n_head_v][n_embd], how much of a token the state learns */
-    struct weight *out;         /* [n_embd][n_head_v * dv] */
+    struct weight *beta;        /* [n_head_v][n_embd], how much of a token the state learns; of RECURRENCE_DELTA */
+    struct weight *out;         /* [n_embd][n_out] */
     struct tensor conv;         /* [n_mixed][n_tap] */
-    struct tensor dt, a;        /* [n_head_v], as OP_DELTA takes them */
-    struct tensor norm;         /* [dv], the weights of the norm of each value head */
+    struct tensor conv_bias;    /* [n_mixed]; may be absent */
+    struct tensor dt, a, skip;  /* [n_head_v], as OP_DELTA and OP_SSM take them */
+    struct tensor norm;         /* of what is recurrent: the same for each n_norm, or for all n_out; may be absent */
+    int64_t n_norm;             /* elements that are normed together */
+    bool norms_gated;           /* the norm comes after z */
 };
 
 /* Angles that layers share, computed once a batch. */
@@ -109,7 +121,7 @@ struct layer {
     struct tensor attn_norm; /* [n_embd] */
     bool is_recurrent;
     struct attention attn;        /* when not recurrent */
-    struct delta_net delta;       /* when recurrent */
+    struct recurrent recurrent;   /* when recurrent */
     struct tensor attn_post_norm; /* [n_embd], of what attention gives, before it is added; may be absent */
     struct tensor ffn_norm;       /* [n_embd] */
     bool is_moe;

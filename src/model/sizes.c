@@ -24,7 +24,7 @@ static void add_attention(struct model_sizes *s, const struct attention *a, enum
 }
 
 /* The state is read and written, and each element meets three multiply-adds, as the device counts it. */
-static void add_recurrent(struct model_sizes *s, const struct delta_net *d)
+static void add_recurrent(struct model_sizes *s, const struct recurrent *d)
 {
     uint64_t n = (uint64_t)(d->dk * d->dv * d->n_head_v);
     s->recurrent.n_bytes += 2 * n * sizeof(float);
@@ -36,7 +36,7 @@ static void add_state(struct model_sizes *s, const struct model *m, enum elem_ty
     for (int64_t i = 0; i < m->n_layer; i++) {
         const struct layer *y = &m->layers[i];
         if (y->is_recurrent)
-            add_recurrent(s, &y->delta);
+            add_recurrent(s, &y->recurrent);
         else
             add_attention(s, &y->attn, type);
     }

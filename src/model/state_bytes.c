@@ -93,7 +93,7 @@ static err_code walk(const struct walk *w, struct err *e)
                 TRY(walk_cache(w, y, &y->v, e));
         }
         TRY(walk_slot(w, y, &y->past, slot, e));
-        TRY(walk_slot(w, y, &y->delta, slot, e));
+        TRY(walk_slot(w, y, &y->rule, slot, e));
     }
     return ERR_OK;
 }

@@ -74,14 +74,14 @@ static int64_t find_parts(const struct state_pool *p, const struct model *m, con
         return 1;
     for (int64_t i = s->first; i < s->end; i++) {
         const struct layer *l = &m->layers[i];
-        int64_t n_head = l->is_recurrent ? l->delta.n_head_v : l->attn.n_head_kv;
+        int64_t n_head = l->is_recurrent ? l->recurrent.n_head_v : l->attn.n_head_kv;
         if (p->layers[i].kind != kind)
             continue;
         if (n && n != n_head)
             return 1;
         n = n_head;
     }
-    return n;
+    return n ? n : 1;
 }
 
 static err_code check_type(const struct model *m, enum elem_type kv, struct err *e)
@@ -132,14 +132,15 @@ static void place_layers(struct state_pool *p, const struct model *m)
     }
     for (int64_t i = 0; i < m->n_layer; i++) {
         const struct attention *a = &m->layers[i].attn;
-        const struct delta_net *d = &m->layers[i].delta;
+        const struct recurrent *d = &m->layers[i].recurrent;
         struct layer_pages *y = &p->layers[i];
         if (y->kind < 0)
             continue;
         struct page_region *r = regions_of(p, m, i);
         y->device = r->device;
         if (m->layers[i].is_recurrent) {
-            y->delta = place(&r[0], ELEM_F32, d->dk, d->dv, d->n_head_v);
+            if (d->n_head_v)
+                y->rule = place(&r[0], ELEM_F32, d->dk, d->dv, d->n_head_v);
             y->past = place(&r[1], ELEM_F32, d->n_mixed, d->n_tap - 1, 1);
             continue;
         }
@@ -221,7 +222,7 @@ static err_code create(struct state_pool *p, const struct model *m, const struct
         const struct page_region *r = regions_of(p, m, i);
         finish_place(&y->k, k, &r[0]);
         finish_place(&y->v, k, &r[0]);
-        finish_place(&y->delta, k, &r[0]);
+        finish_place(&y->rule, k, &r[0]);
         finish_place(&y->past, k, &r[1]);
         if (m->layers[i].attn.is_latent && !m->layers[i].is_recurrent)
             y->v = y->k;

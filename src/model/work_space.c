@@ -15,12 +15,12 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
     for (int64_t i = s->first; i < s->end; i++) {
         const struct layer *y = &m->layers[i];
         const struct attention *a = &y->attn;
-        const struct delta_net *r = &y->delta;
+        const struct recurrent *r = &y->recurrent;
         d.n_q = max_i64(d.n_q, a->n_head * a->head_dim);
         d.n_k = max_i64(d.n_k, a->n_head_kv * a->head_dim);
         d.n_v = max_i64(d.n_v, a->n_head_kv * a->head_dim_v);
         d.n_out = max_i64(d.n_out, a->n_head * max_i64(a->head_dim_v, max_i64(a->latent.n_nope, a->latent.n_value)));
-        d.n_out = max_i64(d.n_out, r->n_head_v * r->dv);
+        d.n_out = max_i64(d.n_out, r->n_out);
         d.n_q_latent = max_i64(d.n_q_latent, a->latent.n_q_latent);
         d.n_q_rot = max_i64(d.n_q_rot, a->is_latent ? a->n_head * a->n_rot : 0);
         d.n_rot = max_i64(d.n_rot, a->is_latent ? a->n_rot : 0);
@@ -101,8 +101,10 @@ err_code work_fit_inputs(struct stage_work *w, int64_t n, int64_t n_layer, struc
         return ERR_OK;
     close_inputs(w);
     TRY(backend_tensor_create(w->device, ELEM_F32, d->n_mixed, n * n_layer, 1, MEM_SCRATCH, &x->mixed, e));
-    TRY(backend_tensor_create(w->device, ELEM_F32, d->n_head_v, n * n_layer, 1, MEM_SCRATCH, &x->alpha, e));
-    TRY(backend_tensor_create(w->device, ELEM_F32, d->n_head_v, n * n_layer, 1, MEM_SCRATCH, &x->beta, e));
+    if (d->n_head_v) {
+        TRY(backend_tensor_create(w->device, ELEM_F32, d->n_head_v, n * n_layer, 1, MEM_SCRATCH, &x->alpha, e));
+        TRY(backend_tensor_create(w->device, ELEM_F32, d->n_head_v, n * n_layer, 1, MEM_SCRATCH, &x->beta, e));
+    }
     x->most_rows = n;
     return ERR_OK;
 }

@@ -44,12 +44,12 @@ struct work_sizes {
     TENSOR(q, ELEM_F32, d->n_q, d->n_ubatch) /* heads */                                                               \
     TENSOR(k, ELEM_F32, d->n_k, d->n_ubatch)                                                                           \
     TENSOR(v, ELEM_F32, d->n_v, d->n_ubatch)                                                                           \
-    TENSOR(attn, ELEM_F32, d->n_out, d->n_ubatch)          /* what attention or the delta rule gives */                \
+    TENSOR(attn, ELEM_F32, d->n_out, d->n_ubatch)          /* what attention or what is recurrent gives */             \
     TENSOR(z, ELEM_F32, d->n_out, d->n_ubatch)             /* what gates that */                                       \
     TENSOR(q_latent, ELEM_F32, d->n_q_latent, d->n_ubatch) /* latent attention */                                      \
     TENSOR(q_rot, ELEM_F32, d->n_q_rot, d->n_ubatch)                                                                   \
     TENSOR(k_rot, ELEM_F32, d->n_rot, d->n_ubatch)                                                                     \
-    TENSOR(mixed, ELEM_F32, d->n_mixed, d->n_ubatch) /* recurrent layers: q, k and v */                                \
+    TENSOR(mixed, ELEM_F32, d->n_mixed, d->n_ubatch) /* recurrent layers */                                            \
     TENSOR(convolved, ELEM_F32, d->n_mixed, d->n_ubatch)                                                               \
     TENSOR(alpha, ELEM_F32, d->n_head_v, d->n_ubatch)                                                                  \
     TENSOR(beta, ELEM_F32, d->n_head_v, d->n_ubatch)                                                                   \

@@ -73,7 +73,7 @@ void vk_count_op(struct vk *v, const struct op *op)
     add(v, &product, (uint64_t)m, 1);
     if (op->kind == OP_CONV)
         t->n_float += (uint64_t)(tensor_n_elem(&op->vec[0]) * m);
-    if (op->kind == OP_DELTA) /* s . k, s += k d, s . q */
+    if (op->kind == OP_DELTA || op->kind == OP_SSM) /* s . k (SSM: s decay), s += k d, s . q */
         t->n_float += (uint64_t)(3 * tensor_n_elem(&op->state[0].page) * m);
 }
 

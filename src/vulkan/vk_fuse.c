@@ -106,7 +106,8 @@ static bool is_in_place(const struct op *norm)
 static int find_heads(const struct vk *v, struct op *ops, int n, struct vk_heads *h)
 {
     *h = (struct vk_heads){0};
-    if (n > 0 && ops[0].kind == OP_RMS_NORM && is_in_place(&ops[0]) && vk_head_fits(v, ops[0].norm.n))
+    if (n > 0 && ops[0].kind == OP_RMS_NORM && is_in_place(&ops[0]) && vk_norm_is_shared(&ops[0]) &&
+        vk_head_fits(v, ops[0].norm.n))
         *h = (struct vk_heads){ops[0].out[0], ops[0].norm.n, &ops[0], NULL};
     int i = h->norm != NULL;
     const struct op *rope = at_kind(ops, n, i, OP_ROPE);
@@ -203,10 +204,10 @@ static int run_norm(struct vk *v, struct op *ops, int n)
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
 static vk_op_fn *const functions[OP_N_KIND] = {
-    [OP_EMBED] = vk_op_embed, [OP_HEADS] = vk_op_heads,     [OP_ROPE_TABLE] = vk_op_rope_table,
-    [OP_CONV] = vk_op_conv,   [OP_DELTA] = vk_op_delta,     [OP_ACT_MUL] = vk_op_act_mul,
-    [OP_ADD] = vk_op_add,     [OP_SCALE] = vk_op_scale,     [OP_SOFTCAP] = vk_op_softcap,
-    [OP_SLICE] = vk_op_slice, [OP_SCATTER] = vk_op_scatter,
+    [OP_EMBED] = vk_op_embed,     [OP_HEADS] = vk_op_heads, [OP_ROPE_TABLE] = vk_op_rope_table,
+    [OP_CONV] = vk_op_conv,       [OP_DELTA] = vk_op_delta, [OP_SSM] = vk_op_delta,
+    [OP_ACT_MUL] = vk_op_act_mul, [OP_ADD] = vk_op_add,     [OP_SCALE] = vk_op_scale,
+    [OP_SOFTCAP] = vk_op_softcap, [OP_SLICE] = vk_op_slice, [OP_SCATTER] = vk_op_scatter,
 };
 
 /* ROUTE, and the small matrix of the product behind it. */

@@ -400,7 +400,7 @@ err_code vk_slot_fill(struct backend *b, struct slot_pool *s, int64_t slot, cons
 
 /* What a shader's counter counts: bytes for each time that something is read, multiply-adds for each unit of work. Of
  * EXPERTS experts are read, and pairs of a token and an expert are work; of ATTENTION positions of all KV heads, and of
- * query heads; of DELTA states. */
+ * query heads; of states of DELTA and SSM. */
 struct vk_unit {
     enum op_kind kind;
     uint64_t n_bytes, n_int8, n_float;

@@ -170,7 +170,8 @@ bool vk_supports(struct backend *b, const struct op *op, const struct op_shapes 
         return false;
     switch (op->kind) {
     case OP_ATTENTION: return vk_attention_fits(v, op);
-    case OP_DELTA: return vk_delta_fits(v, op);
+    case OP_DELTA:
+    case OP_SSM: return vk_delta_fits(v, op);
     case OP_ROPE: return vk_head_fits(v, op->rope.head_dim);
     case OP_KV_STORE: return vk_head_fits(v, op->state[0].page.ne[0]);
     case OP_ROUTE:

@@ -134,6 +134,8 @@ struct vk_qkv {
 };
 void vk_qkv(struct vk *v, const struct vk_qkv *x);
 bool vk_head_fits(const struct vk *v, int64_t dim);
+/* Whether all parts of an RMS_NORM's rows have the same weights. */
+bool vk_norm_is_shared(const struct op *norm);
 
 /* ADD's other term, where it adds `sum`. */
 const struct tensor *vk_other_term(const struct op *add, const struct tensor *sum);

@@ -1,4 +1,4 @@
-/* CONV and DELTA. */
+/* CONV, DELTA and SSM. */
 #include "vulkan/vk_ops.h"
 
 enum { GROUP = 64 };
@@ -7,7 +7,7 @@ void vk_op_conv(struct vk *v, const struct op *op)
 {
     int64_t n = op->in[0].ne[0], m = op->in[0].ne[1];
     const struct {
-        uint64_t x, from, to, y, taps;
+        uint64_t x, from, to, y, taps, bias;
         struct vk_paged state;
         uint32_t n, m;
     } push = {vk_address(&op->in[0]),
@@ -15,6 +15,7 @@ void vk_op_conv(struct vk *v, const struct op *op)
               vk_address(&op->in[2]),
               vk_address(&op->out[0]),
               vk_address(&op->vec[0]),
+              vk_address(&op->vec[1]),
               vk_paged_push(&op->state[0]),
               (uint32_t)n,
               (uint32_t)m};
@@ -23,8 +24,8 @@ void vk_op_conv(struct vk *v, const struct op *op)
         vk_reads(&x, &op->in[i]);
     vk_writes(&x, &op->out[0]);
     vk_state(&x, &op->state[0], true);
-    VK_RUN(v, VK_PROGRAM(conv, GROUP, (uint32_t)op->vec[0].ne[1]), push, &x, vk_groups(n, GROUP), 1, 1,
-           n * m * op->vec[0].ne[1]);
+    VK_RUN(v, VK_PROGRAM(conv, GROUP, (uint32_t)op->vec[0].ne[1], op->conv.has_silu), push, &x, vk_groups(n, GROUP), 1,
+           1, n * m * op->vec[0].ne[1]);
 }
 
 /* Value dimensions of a workgroup: as many as its memory has room for the state of. 0: not even one. */
@@ -48,6 +49,7 @@ void vk_op_delta(struct vk *v, const struct op *op)
     const int64_t *ne = op->state[0].page.ne;
     int64_t m = op->in[0].ne[1];
     uint32_t dims = choose_dims(v, op);
+    bool is_space = op->kind == OP_SSM;
     const struct {
         uint64_t x, alpha, beta, from, to, y, dt, a;
         struct vk_paged state;
@@ -55,7 +57,7 @@ void vk_op_delta(struct vk *v, const struct op *op)
         float eps;
     } push = {.x = vk_address(&op->in[0]),
               .alpha = vk_address(&op->in[1]),
-              .beta = vk_address(&op->in[2]),
+              .beta = vk_address(is_space ? &op->vec[2] : &op->in[2]),
               .from = vk_address(&op->in[3]),
               .to = vk_address(&op->in[4]),
               .y = vk_address(&op->out[0]),
@@ -74,7 +76,7 @@ void vk_op_delta(struct vk *v, const struct op *op)
     vk_writes(&x, &op->out[0]);
     vk_state(&x, &op->state[0], true);
     vk_whole(&x, v->work.buffer, true);
-    const struct vk_unit state = {.kind = OP_DELTA, .n_bytes = 2 * tensor_bytes(&op->state[0].page)};
-    VK_RUN(v, VK_PROGRAM(delta, GROUP, (uint32_t)ne[0], dims, vk_counter(v, &state)), push, &x, vk_groups(ne[1], dims),
-           (uint32_t)ne[2], 1, 3 * ne[0] * ne[1] * ne[2] * m);
+    const struct vk_unit state = {.kind = op->kind, .n_bytes = 2 * tensor_bytes(&op->state[0].page)};
+    VK_RUN(v, VK_PROGRAM(delta, GROUP, (uint32_t)ne[0], dims, vk_counter(v, &state), is_space), push, &x,
+           vk_groups(ne[1], dims), (uint32_t)ne[2], 1, 3 * ne[0] * ne[1] * ne[2] * m);
 }

@@ -23,6 +23,11 @@ void vk_op_embed(struct vk *v, const struct op *op)
            tensor_bytes(&op->out[0]));
 }
 
+bool vk_norm_is_shared(const struct op *norm)
+{
+    return !norm->vec[0].buffer || norm->vec[0].ne[0] == norm->norm.n;
+}
+
 void vk_rms_norm(struct vk *v, const struct op *op, const struct op *gate)
 {
     enum { NORM_GROUP = 128 };
@@ -34,7 +39,7 @@ void vk_rms_norm(struct vk *v, const struct op *op, const struct op *gate)
         uint64_t x, w, gate, y;
         uint32_t n;
         float eps;
-        uint32_t m, unused;
+        uint32_t m, w_step;
     } push = {vk_address(&op->in[0]),
               vk_address(&op->vec[0]),
               vk_address(g),
@@ -42,7 +47,7 @@ void vk_rms_norm(struct vk *v, const struct op *op, const struct op *gate)
               (uint32_t)n,
               op->norm.eps,
               (uint32_t)m,
-              0};
+              (uint32_t)(vk_norm_is_shared(op) ? 0 : n)};
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[0]);
     vk_reads(&x, g);

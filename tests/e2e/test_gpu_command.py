@@ -130,7 +130,7 @@ def test_bench_counts_what_the_processor_counts():
                            "--texts", 2, "--kv", "f32", "--ops", "--json", env=env))
         return r, [{op: (o["bytes"], o["int8"], o["float"]) for op, o in r[p]["ops"].items()} for p in ("prefill", "decode")]
 
-    cases = [("qwen35moe", ["ATTENTION", "DELTA", "EXPERTS"], {}), ("deepseek2_latent", ["ATTENTION", "EXPERTS", "HEADS"], {}),
+    cases = [("qwen35moe", ["ATTENTION", "DELTA", "EXPERTS"], {}), ("granitehybrid", ["ATTENTION", "SSM", "EXPERTS"], {}), ("deepseek2_latent", ["ATTENTION", "EXPERTS", "HEADS"], {}),
              ("gpt_oss", ["ATTENTION", "EXPERTS"], {}), ("gpt_oss", ["ATTENTION", "EXPERTS"], {"MOEBIUS_VULKAN_TILES": "1"})]
     for name, kinds, env in cases:
         (_, want), (_, got) = work(name, ["--reference"]), work(name, ["--devices", "vulkan:0"], **env)

@@ -64,10 +64,12 @@ struct row {
 };
 
 #define SOFTMAX                                                                                                        \
-    "llama deepseek deepseek2 bailingmoe ernie4_5-moe gemma4 granitemoe hunyuan-moe olmoe qwen2moe qwen3moe "          \
-    "qwen3next qwen35moe"
-#define SIGMOID    "afmoe bailingmoe2 dots1 exaone-moe glm4moe hy_v3 llama4 mimo2 minimax-m2"
-#define NORMED     "llama ernie4_5-moe gemma4 granitemoe hunyuan-moe mimo2 minimax-m2 qwen3moe qwen3next qwen35moe"
+    "llama deepseek deepseek2 bailingmoe ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe olmoe qwen2moe "     \
+    "qwen3moe qwen3next qwen35moe"
+#define SIGMOID "afmoe bailingmoe2 dots1 exaone-moe glm4moe hy_v3 lfm2moe llama4 mimo2 minimax-m2"
+#define NORMED                                                                                                         \
+    "llama ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe lfm2moe mimo2 minimax-m2 qwen3moe qwen3next "      \
+    "qwen35moe"
 #define NOT_NORMED "afmoe bailingmoe bailingmoe2 deepseek deepseek2 dots1 exaone-moe glm4moe hy_v3 olmoe qwen2moe"
 
 static const struct row rows[] = {
@@ -107,11 +109,11 @@ static const struct row rows[] = {
     {"gemma4 mimo2", "rope.freq_base_swa", IS_FLOAT(10000), IS_FLOAT(700)},
     {"gemma4", "final_logit_softcapping", IS_FLOAT(30), IS_FLOAT(2)},
     {"gemma4", "attention.key_length_swa", IS_KEY("attention.key_length"), IS_NUMBER(8)},
-    {"granite granitemoe", "embedding_scale", IS_FLOAT(1), IS_FLOAT(3)},
-    {"granite granitemoe", "residual_scale", IS_FLOAT(1), IS_FLOAT(3)},
-    {"granite granitemoe", "logit_scale", IS_FLOAT(1), IS_FLOAT(3)},
-    {"granite granitemoe", "attention.scale", IS_KIND(SCORE_SCALE), IS_FLOAT(3)},
-    {"granite", "rope.scaling.finetuned", IS_FLAG(true), IS_FLAG(false)},
+    {"granite granitehybrid granitemoe", "embedding_scale", IS_FLOAT(1), IS_FLOAT(3)},
+    {"granite granitehybrid granitemoe", "residual_scale", IS_FLOAT(1), IS_FLOAT(3)},
+    {"granite granitehybrid granitemoe", "logit_scale", IS_FLOAT(1), IS_FLOAT(3)},
+    {"granite granitehybrid granitemoe", "attention.scale", IS_KIND(SCORE_SCALE), IS_FLOAT(3)},
+    {"granite granitehybrid", "rope.scaling.finetuned", IS_FLAG(true), IS_FLAG(false)},
     {"mimo2", "attention.value_scale", IS_FLOAT(1), IS_FLOAT(3)},
     {"mistral3", "attention.temperature_scale", IS_FLOAT(0), IS_FLOAT(3)},
     {"qwen3next qwen35moe qwen35", "full_attention_interval", IS_NUMBER(4), IS_NUMBER(3)},

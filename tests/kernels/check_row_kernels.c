@@ -78,6 +78,7 @@ enum op {
     GELU,
     SIGMOID,
     SWIGLU_OAI,
+    NO_ACT,
     ADD,
     FMA_SCALAR,
     EXP_SUM,
@@ -86,12 +87,12 @@ enum op {
     N_OP
 };
 
-static const char *const op_names[N_OP] = {"rms_norm", "rms_norm without weights",
-                                           "silu",     "gelu",
-                                           "sigmoid",  "swiglu_oai",
-                                           "add",      "fma_scalar",
-                                           "exp_sum",  "rope normal",
-                                           "rope neox"};
+static const char *const op_names[N_OP] = {"rms_norm",    "rms_norm without weights",
+                                           "silu",        "gelu",
+                                           "sigmoid",     "swiglu_oai",
+                                           "no act",      "add",
+                                           "fma_scalar",  "exp_sum",
+                                           "rope normal", "rope neox"};
 
 /* y: in and out; returns the sum of exp_sum. */
 static float op_run(const struct kernels *t, enum op op, float *y, const float *a, const float *b, int64_t n)
@@ -104,6 +105,7 @@ static float op_run(const struct kernels *t, enum op op, float *y, const float *
     case GELU: t->act_mul(KERNEL_GELU, y, a, b, n); break;
     case SIGMOID: t->act_mul(KERNEL_SIGMOID, y, a, b, n); break;
     case SWIGLU_OAI: t->act_mul(KERNEL_SWIGLU_OAI, y, a, b, n); break;
+    case NO_ACT: t->act_mul(KERNEL_NO_ACT, y, a, b, n); break;
     case ADD: t->add(y, a, b, n); break;
     case FMA_SCALAR: t->fma_scalar(y, a, 0.37f, n); break;
     case EXP_SUM: t->exp_sum(y, a, 3.0f, n, &sum); break;

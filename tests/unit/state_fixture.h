@@ -67,7 +67,7 @@ static inline struct layer *add_recurrent(struct state_fixture *t)
 {
     struct layer *y = add_layer(t);
     y->is_recurrent = true;
-    y->delta = (struct delta_net){.dk = DK, .dv = DV, .n_head_v = N_HEAD_V, .n_mixed = N_MIXED, .n_tap = N_TAP};
+    y->recurrent = (struct recurrent){.dk = DK, .dv = DV, .n_head_v = N_HEAD_V, .n_mixed = N_MIXED, .n_tap = N_TAP};
     return y;
 }
 
@@ -218,11 +218,11 @@ static inline void recur(struct state_fixture *t, const struct text *x, int64_t 
     int32_t slot = x->s->slot;
     for (int j = 0; j < x->s->n_segment; j++) {
         expect_cell(t, &y->past, slot, 0, x->id[from]);
-        expect_cell(t, &y->delta, slot, 0, x->id[from]);
+        expect_cell(t, &y->rule, slot, 0, x->id[from]);
         slot = x->s->segments[j].slot;
         from = x->s->segments[j].end;
         put_cell(t, &y->past, slot, 0, x->id[from]);
-        put_cell(t, &y->delta, slot, 0, x->id[from]);
+        put_cell(t, &y->rule, slot, 0, x->id[from]);
     }
 }
 
@@ -261,7 +261,7 @@ static inline void expect_text(struct state_fixture *t, const struct text *x)
         const struct layer_pages *y = &t->pool->layers[i];
         if (t->layers[i].is_recurrent) {
             expect_cell(t, &y->past, x->s->slot, 0, x->id[pos]);
-            expect_cell(t, &y->delta, x->s->slot, 0, x->id[pos]);
+            expect_cell(t, &y->rule, x->s->slot, 0, x->id[pos]);
         } else {
             expect_rows_of(t, x, i, window_first(t->layers[i].attn.window, pos), pos);
         }

@@ -572,8 +572,9 @@ static void run_pieces(struct fixture *f, const struct op *op, const float *firs
         struct op part = *op;
         int64_t n = R_M - t < piece ? R_M - t : piece;
         part.out[0] = tensor_rows(op->out[0], t, n);
-        for (int i = 0; i < OP_MAX_IN && op->in[i].buffer; i++)
-            part.in[i] = op->in[i].type == ELEM_I32 ? list_part(op->in[i], t, n) : tensor_rows(op->in[i], t, n);
+        for (int i = 0; i < OP_MAX_IN; i++)
+            if (op->in[i].buffer)
+                part.in[i] = op->in[i].type == ELEM_I32 ? list_part(op->in[i], t, n) : tensor_rows(op->in[i], t, n);
         backend_enqueue(f->device, &part);
     }
     assert_int_equal(backend_read(f->device, &op->out[0], out, &e), ERR_OK);
@@ -599,7 +600,7 @@ static void close_recurrent(struct fixture *f, struct op *op)
 {
     for (int i = 0; i < OP_MAX_IN; i++)
         backend_buffer_close(f->device, &op->in[i].buffer);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < OP_MAX_OUT; i++)
         backend_buffer_close(f->device, &op->vec[i].buffer);
     backend_buffer_close(f->device, &op->state[0].page.buffer);
     backend_buffer_close(f->device, &op->out[0].buffer);
@@ -610,24 +611,29 @@ static void convolution_is_causal_and_carries_its_inputs_over(void **state)
     enum { N = 37 };
     struct fixture *f = *state;
     static const int32_t page_0[R_M];
-    for (int n_tap = 2; n_tap <= 4; n_tap += 2) {
-        int past = n_tap - 1;
-        float x[(3 + R_M) * N], w[4 * N], got[R_M * N], after[3 * N]; /* x: the state, then the tokens */
+    for (int kind = 0; kind < 6; kind++) {
+        int n_tap = 2 + kind % 3, past = n_tap - 1;
+        bool has_silu = kind >= 3, has_bias = kind % 2;
+        float x[(3 + R_M) * N], w[4 * N], bias[N], got[R_M * N], after[3 * N]; /* x: the state, then the tokens */
         fill(f, x, (size_t)((past + R_M) * N));
         fill(f, w, (size_t)(n_tap * N));
+        fill(f, bias, N);
         struct op op = {.kind = OP_CONV,
                         .in = {tensor_f32(f, N, R_M, 1, x + past * N), tensor_i32(f, R_M, 1, page_0),
                                tensor_i32(f, R_M, 1, page_0)},
                         .out = {tensor_f32(f, N, R_M, 1, NULL)},
                         .vec = {tensor_f32(f, N, n_tap, 1, w)},
-                        .state = {paged_zeros(f, ELEM_F32, N, past, 1, 1, false)}};
+                        .state = {paged_zeros(f, ELEM_F32, N, past, 1, 1, false)},
+                        .conv = {has_silu}};
+        if (has_bias)
+            op.vec[1] = tensor_f32(f, N, 1, 1, bias);
         run_pieces(f, &op, x, R_M, got, after);
         for (int t = 0; t < R_M; t++)
             for (int i = 0; i < N; i++) {
-                double sum = 0;
+                double sum = has_bias ? (double)bias[i] : 0;
                 for (int j = 0; j < n_tap; j++)
                     sum += (double)w[j * N + i] * (double)x[(t + j) * N + i];
-                assert_true(fabs((double)got[t * N + i] - sum / (1 + exp(-sum))) < 1e-6);
+                assert_true(fabs((double)got[t * N + i] - (has_silu ? sum / (1 + exp(-sum)) : sum)) < 1e-6);
             }
         assert_memory_equal(after, x + R_M * N, (size_t)(past * N) * sizeof *after);
         expect_pieces(f, &op, x, got, after);
@@ -639,7 +645,7 @@ enum { D_HEAD_K = 2, D_HEAD_V = 6, D_K = 20, D_V = 37, D_MIXED = 2 * D_HEAD_K * 
 #define D_EPS 1e-3f /* large, so that it shows */
 
 struct delta_data {
-    float x[R_M * D_MIXED], alpha[R_M * D_HEAD_V], beta[R_M * D_HEAD_V], dt[D_HEAD_V], a[D_HEAD_V];
+    float x[R_M * D_MIXED], alpha[R_M * D_HEAD_V], beta[R_M * D_HEAD_V], dt[D_HEAD_V], a[D_HEAD_V], skip[D_HEAD_V];
     float state[D_HEAD_V * D_V * D_K], out[R_M * D_HEAD_V * D_V], after[D_HEAD_V * D_V * D_K];
 };
 
@@ -680,12 +686,37 @@ static void expect_delta_head(const struct delta_data *d, int head, int head_k)
         assert_true(fabs((double)d->after[head * D_V * D_K + i] - s[i / D_K][i % D_K]) < 5e-6);
 }
 
-static void delta_rule_learns_token_by_token_whatever_the_pieces(void **state)
+/* One head of a state space by the definition, in double. */
+static void expect_space_head(const struct delta_data *d, int head, int head_k)
 {
-    struct fixture *f = *state;
+    double s[D_V][D_K];
+    for (int i = 0; i < D_V * D_K; i++)
+        s[i / D_K][i % D_K] = (double)d->state[head * D_V * D_K + i];
+    for (int t = 0; t < R_M; t++) {
+        const float *x = d->x + t * D_MIXED, *q = x + head_k * D_K, *k = x + (D_HEAD_K + head_k) * D_K;
+        double step = log(1 + exp((double)d->alpha[t * D_HEAD_V + head] + (double)d->dt[head]));
+        double decay = exp((double)d->a[head] * step), size = 1;
+        for (int i = 0; i < D_V; i++) {
+            double v = (double)x[2 * D_HEAD_K * D_K + head * D_V + i], o = (double)d->skip[head] * v;
+            for (int j = 0; j < D_K; j++) {
+                s[i][j] = decay * s[i][j] + step * v * (double)k[j];
+                o += s[i][j] * (double)q[j];
+                size += fabs(s[i][j] * (double)q[j]);
+            }
+            assert_true(fabs((double)d->out[(t * D_HEAD_V + head) * D_V + i] - o) < 1e-6 * size);
+        }
+    }
+    for (int i = 0; i < D_V * D_K; i++)
+        assert_true(fabs((double)d->after[head * D_V * D_K + i] - s[i / D_K][i % D_K]) < 1e-4);
+}
+
+/* The delta rule, or a state space. */
+static void expect_recurrence(struct fixture *f, bool is_space)
+{
     static const int32_t page_0[R_M];
     struct delta_data *d = calloc(1, sizeof *d);
     for (int grouped = 0; grouped < 2; grouped++) {
+        fill(f, d->skip, D_HEAD_V);
         fill(f, d->x, R_M * D_MIXED);
         fill(f, d->alpha, R_M * D_HEAD_V);
         fill(f, d->beta, R_M * D_HEAD_V);
@@ -704,13 +735,30 @@ static void delta_rule_learns_token_by_token_whatever_the_pieces(void **state)
                         .vec = {tensor_f32(f, D_HEAD_V, 1, 1, d->dt), tensor_f32(f, D_HEAD_V, 1, 1, d->a)},
                         .state = {paged_zeros(f, ELEM_F32, D_K, D_V, D_HEAD_V, 1, false)},
                         .delta = {.n_head_k = D_HEAD_K, .grouped = grouped, .eps = D_EPS}};
+        if (is_space) {
+            op.kind = OP_SSM;
+            backend_buffer_close(f->device, &op.in[2].buffer);
+            op.in[2] = (struct tensor){0};
+            op.vec[2] = tensor_f32(f, D_HEAD_V, 1, 1, d->skip);
+        }
         run_pieces(f, &op, d->state, R_M, d->out, d->after);
         for (int head = 0; head < D_HEAD_V; head++)
-            expect_delta_head(d, head, grouped ? head / (D_HEAD_V / D_HEAD_K) : head % D_HEAD_K);
+            (is_space ? expect_space_head
+                      : expect_delta_head)(d, head, grouped ? head / (D_HEAD_V / D_HEAD_K) : head % D_HEAD_K);
         expect_pieces(f, &op, d->state, d->out, d->after);
         close_recurrent(f, &op);
     }
     free(d);
+}
+
+static void delta_rule_learns_token_by_token_whatever_the_pieces(void **state)
+{
+    expect_recurrence(*state, false);
+}
+
+static void state_space_takes_token_by_token_whatever_the_pieces(void **state)
+{
+    expect_recurrence(*state, true);
 }
 
 /* ---- experts ------------------------------------------------------------------------------------------------- */
@@ -1382,6 +1430,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_ring_of_positions_gives_the_bits_of_the_whole_cache, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(convolution_is_causal_and_carries_its_inputs_over, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(delta_rule_learns_token_by_token_whatever_the_pieces, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(state_space_takes_token_by_token_whatever_the_pieces, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_compute_the_formula_by_either_dispatch, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_add_their_own_biases_wherever_they_lie, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_leave_rows_without_an_expert_alone, open_cpu, close_cpu),

@@ -545,6 +545,29 @@ static void layout_tells_latent_attention_and_routing_by_groups(void **state)
         "    shared expert 16 wide\n");
 }
 
+static void layout_tells_what_is_recurrent(void **state)
+{
+    assert_layout("granitehybrid", "  mixing, 3 layers (0-1, 3)\n"
+                                   "    recurrent, a state space: 2 key heads of 16, 8 value heads of 8\n"
+                                   "    after a convolution over 4 tokens\n"
+                                   "  mixing, layer 2\n"
+                                   "    attention: 4 heads of 8 over 2 KV heads\n"
+                                   "    no rope\n"
+                                   "  feed-forward, all 4 layers\n"
+                                   "    sparse: 8 experts 16 wide, SwiGLU, 3 for each token\n"
+                                   "    router: softmax over all; the best 3; weights divided by their sum\n"
+                                   "    shared expert 16 wide\n"
+                                   "  around the layers\n"
+                                   "    embeddings times 3, what a layer adds times 0.7, logits times 2\n");
+    assert_layout("lfm2", "  mixing, 3 layers (0-1, 3)\n"
+                          "    recurrent, a gated convolution over 3 tokens\n"
+                          "  mixing, layer 2\n"
+                          "    attention: 4 heads of 8 over 2 KV heads\n"
+                          "    rope, norms of q and k over each head\n"
+                          "  feed-forward, all 4 layers\n"
+                          "    dense: 48 wide, SwiGLU\n");
+}
+
 static void json_has_the_layout_and_what_a_token_reads(void **state)
 {
     char *text;
@@ -596,6 +619,7 @@ int main(void)
         cmocka_unit_test(layout_tells_chunks_and_layers_without_rope),
         cmocka_unit_test(layout_tells_parallel_branches_and_what_is_around),
         cmocka_unit_test(layout_tells_latent_attention_and_routing_by_groups),
+        cmocka_unit_test(layout_tells_what_is_recurrent),
         cmocka_unit_test(json_has_the_layout_and_what_a_token_reads),
     };
     return cmocka_run_group_tests_name("inspect", tests, make_folder, remove_folder);

@@ -95,6 +95,31 @@ static void counts_whose_products_overflow_are_refused(void **state)
     refused(&m, "qwen35moe.ssm.state_size", "4294967295");
 }
 
+static void impossible_recurrent_layers_are_refused(void **state)
+{
+    static const struct {
+        const char *model, *key;
+        uint32_t value;
+        const char *why;
+    } wrong[] = {
+        {"qwen35moe", "qwen35moe.ssm.conv_kernel", 17, "2 to 16"},
+        {"granitehybrid", "granitehybrid.ssm.conv_kernel", 1, "2 to 16"},
+        {"granitehybrid", "granitehybrid.ssm.group_count", 3, "multiple of the groups"},
+        {"granitehybrid", "granitehybrid.ssm.inner_size", 63, "divides inner"},
+        {"granitehybrid", "granitehybrid.ssm.state_size", 0, "state 0"},
+        {"lfm2", "lfm2.shortconv.l_cache", 0, "2 to 16"},
+        {"lfm2", "lfm2.shortconv.l_cache", 4, "shortconv.conv.weight"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct model_edit m = golden(wrong[i].model);
+        model_edit_set_u32(&m, wrong[i].key, wrong[i].value);
+        refused(&m, "expected", wrong[i].why);
+    }
+    struct model_edit m = golden("llama"); /* no heads of keys where no layer may be recurrent */
+    model_edit_set_u32(&m, "llama.attention.head_count_kv", 0);
+    refused(&m, "0 KV heads", "expected a multiple");
+}
+
 static void more_layers_than_can_be_told_apart_are_refused(void **state)
 {
     struct model_edit m = golden("llama");
@@ -163,6 +188,7 @@ int main(void)
         cmocka_unit_test(unchanged_copies_are_accepted),
         cmocka_unit_test(floats_out_of_range_are_refused),
         cmocka_unit_test(counts_whose_products_overflow_are_refused),
+        cmocka_unit_test(impossible_recurrent_layers_are_refused),
         cmocka_unit_test(more_layers_than_can_be_told_apart_are_refused),
         cmocka_unit_test(layers_that_rotate_differently_are_refused),
         cmocka_unit_test(llama4_rotates_whole_heads_in_every_layer),

@@ -99,7 +99,7 @@ static struct op good(const struct operands *o, enum op_kind kind)
         return (struct op){.kind = kind,
                            .in = {x, m, m},
                            .out = {x},
-                           .vec = {shape(o, ELEM_F32, N_EMBD, N_TAP, 1)},
+                           .vec = {shape(o, ELEM_F32, N_EMBD, N_TAP, 1), vec(o, N_EMBD)},
                            .state = {state(o, N_EMBD, N_TAP - 1, 1)}};
     case OP_DELTA:
         return (struct op){.kind = kind,
@@ -108,6 +108,13 @@ static struct op good(const struct operands *o, enum op_kind kind)
                            .vec = {vec(o, N_HEAD), vec(o, N_HEAD)},
                            .state = {state(o, 8, 12, N_HEAD)},
                            .delta = {.n_head_k = N_HEAD_KV}};
+    case OP_SSM: {
+        struct op op = good(o, OP_DELTA);
+        op.kind = kind;
+        op.in[2] = (struct tensor){0};
+        op.vec[2] = vec(o, N_HEAD);
+        return op;
+    }
     case OP_ACT_MUL:
     case OP_ADD: return (struct op){.kind = kind, .in = {x, x}, .out = {x}};
     case OP_SCALE: return (struct op){.kind = kind, .in = {x}, .out = {x}, .vec = {vec(o, 1)}};

@@ -611,8 +611,8 @@ static void a_draft_is_taken_back_step_by_step(void **state)
         assert_int_equal(model_state_pos(x->s), pos);
         assert_int_equal(model_state_bytes(x->s),
                          pages(t, 0, pos > 128 ? 3 : 2) + pages(t, 1, pos > 128 ? 3 : 2) + pages(t, 2, 1));
-        expect_cell(t, &y->delta, x->s->draft.slot, 0, x->id[126]); /* from here the state is computed again */
-        put_cell(t, &y->delta, x->s->slot, 0, x->id[pos]);
+        expect_cell(t, &y->rule, x->s->draft.slot, 0, x->id[126]); /* from here the state is computed again */
+        put_cell(t, &y->rule, x->s->slot, 0, x->id[pos]);
         put_cell(t, &y->past, x->s->slot, 0, x->id[pos]);
         expect_text(t, x);
     }

@@ -53,7 +53,7 @@ static void each_layer_has_what_its_kind_needs(void **state)
     expect_shape(&y[2].k, N_LATENT, ATTENTION_BLOCK, 1);
     assert_memory_equal(&y[2].k, &y[2].v, sizeof y[2].k); /* keys are values */
     expect_shape(&y[3].past, N_MIXED, N_TAP - 1, 1);
-    expect_shape(&y[3].delta, DK, DV, N_HEAD_V);
+    expect_shape(&y[3].rule, DK, DV, N_HEAD_V);
     assert_null(y[3].k.page.buffer);
     assert_int_equal(t->pool->n_kind, 2);
     assert_int_equal(t->pool->n_cache_kind, 1);
@@ -62,6 +62,17 @@ static void each_layer_has_what_its_kind_needs(void **state)
     assert_int_equal(page_bytes(t, 0), ATTENTION_BLOCK * 4 * (N_HEAD_KV * (DIM + DIM_V) + N_LATENT));
     int64_t n_part = backend_n_node(t->f->device) > 1 ? N_HEAD_V : 1;
     assert_int_equal(page_bytes(t, 1), (n_part + 1) * BUFFER_ALIGN);
+}
+
+static void a_convolution_alone_has_its_last_inputs(void **state)
+{
+    struct state_fixture *t = *state;
+    add_recurrent(t)->recurrent = (struct recurrent){.kind = RECURRENCE_CONV, .n_mixed = N_MIXED, .n_tap = N_TAP};
+    open_pool(t);
+    const struct layer_pages *y = t->pool->layers;
+    expect_shape(&y[0].past, N_MIXED, N_TAP - 1, 1);
+    assert_null(y[0].rule.page.buffer);
+    assert_int_equal(page_bytes(t, 0), BUFFER_ALIGN);
 }
 
 static void layers_with_one_window_share_pages(void **state)
@@ -140,7 +151,7 @@ static void no_two_parts_of_pages_overlap(void **state)
             add_ranges(&y->k, r, &n);
             add_ranges(&y->v, r, &n);
             add_ranges(&y->past, r, &n);
-            add_ranges(&y->delta, r, &n);
+            add_ranges(&y->rule, r, &n);
         }
         assert_int_equal(n, 3 * (2 * (2 + 2 + 5 + 2) + 2 * (1 + N_HEAD_V)));
         expect_disjoint(r, n);
@@ -193,8 +204,8 @@ static void fill_page(struct state_fixture *t, int64_t layer, int32_t page, int3
         put_cell(t, &y->k, page, row, id);
         put_cell(t, &y->v, page, row, id + 1);
     }
-    if (y->delta.page.buffer) {
-        put_cell(t, &y->delta, page, DV - 1, id + 2);
+    if (y->rule.page.buffer) {
+        put_cell(t, &y->rule, page, DV - 1, id + 2);
         put_cell(t, &y->past, page, N_TAP - 2, id + 3);
     }
 }
@@ -206,8 +217,8 @@ static void expect_page(struct state_fixture *t, int64_t layer, int32_t page, in
         expect_cell(t, &y->k, page, row, id);
         expect_cell(t, &y->v, page, row, id + 1);
     }
-    if (y->delta.page.buffer) {
-        expect_cell(t, &y->delta, page, DV - 1, id + 2);
+    if (y->rule.page.buffer) {
+        expect_cell(t, &y->rule, page, DV - 1, id + 2);
         expect_cell(t, &y->past, page, N_TAP - 2, id + 3);
     }
 }
@@ -479,6 +490,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(each_layer_has_what_its_kind_needs),
+        TEST(a_convolution_alone_has_its_last_inputs),
         TEST(layers_with_one_window_share_pages),
         TEST(a_shared_cache_is_for_its_widest_window),
         TEST(no_two_parts_of_pages_overlap),

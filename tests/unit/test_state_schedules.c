@@ -161,7 +161,7 @@ static void take_back(struct schedule *s, struct text *x)
     s->n_draft++;
     for (int64_t i = 0; i < s->t->m.n_layer && to > first; i++) {
         put_cell(s->t, &s->t->pool->layers[i].past, x->s->slot, 0, x->id[to]);
-        put_cell(s->t, &s->t->pool->layers[i].delta, x->s->slot, 0, x->id[to]);
+        put_cell(s->t, &s->t->pool->layers[i].rule, x->s->slot, 0, x->id[to]);
     }
 }
 

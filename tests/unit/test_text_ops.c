@@ -351,7 +351,7 @@ static void blocks_that_nobody_sees_need_not_be_listed(void **state)
     close_caches(f, &c);
 }
 
-/* ---- CONV and DELTA ------------------------------------------------------------------------------------------ */
+/* ---- CONV, DELTA and SSM ------------------------------------------------------------------------------------- */
 
 enum { M = 24, N_SLOT = 7, N_CHANNEL = 300, N_PAST = 3, HEAD_K = 2, HEAD_V = 4, STATE_DK = 20, STATE_DV = 37 };
 enum { N_MIXED = 2 * HEAD_K * STATE_DK + HEAD_V * STATE_DV };
@@ -387,7 +387,7 @@ static void make_run_lists(struct fixture *f, const struct run *r, int n, struct
 /* An operation over all M rows of inputs, its constants and a state of N_SLOT pages with random contents. */
 struct recurrent {
     struct op op;
-    int n_in; /* inputs, before from and to */
+    int n_in; /* inputs, some absent, before from and to */
     float *first;
 };
 
@@ -405,7 +405,10 @@ static struct recurrent open_recurrent(struct fixture *f, enum op_kind kind)
     } else {
         r.op.in[0] = tensor_f32(f, N_MIXED, M, 1, x);
         r.op.in[1] = tensor_f32(f, HEAD_V, M, 1, x + 8000);
-        r.op.in[2] = tensor_f32(f, HEAD_V, M, 1, x + 9000);
+        if (kind == OP_DELTA)
+            r.op.in[2] = tensor_f32(f, HEAD_V, M, 1, x + 9000);
+        else
+            r.op.vec[2] = tensor_f32(f, HEAD_V, 1, 1, x + 9000);
         r.op.out[0] = tensor_f32(f, HEAD_V * STATE_DV, M, 1, NULL);
         r.op.vec[0] = tensor_f32(f, HEAD_V, 1, 1, x + 10000);
         r.op.vec[1] = tensor_f32(f, HEAD_V, 1, 1, (const float[]){-0.1f, -0.2f, -0.05f, -0.3f});
@@ -432,8 +435,8 @@ static void close_recurrent(struct fixture *f, struct recurrent *r)
     for (int i = 0; i < r->n_in; i++)
         backend_buffer_close(f->device, &r->op.in[i].buffer);
     backend_buffer_close(f->device, &r->op.out[0].buffer);
-    backend_buffer_close(f->device, &r->op.vec[0].buffer);
-    backend_buffer_close(f->device, &r->op.vec[1].buffer);
+    for (int i = 0; i < OP_MAX_OUT; i++)
+        backend_buffer_close(f->device, &r->op.vec[i].buffer);
     backend_buffer_close(f->device, &r->op.state[0].page.buffer);
     free(r->first);
 }
@@ -445,7 +448,8 @@ static void enqueue_runs(struct fixture *f, const struct recurrent *r, int64_t t
     struct tensor from, to;
     make_run_lists(f, list, n, &from, &to);
     for (int i = 0; i < r->n_in; i++)
-        op.in[i] = tensor_rows(op.in[i], t0, to.ne[0]);
+        if (op.in[i].buffer)
+            op.in[i] = tensor_rows(op.in[i], t0, to.ne[0]);
     op.in[r->n_in] = from;
     op.in[r->n_in + 1] = to;
     op.out[0] = tensor_rows(op.out[0], t0, to.ne[0]);
@@ -478,9 +482,9 @@ static void enqueue_singly(struct fixture *f, const struct recurrent *r)
 
 static void runs_in_one_operation_give_the_bits_of_each_row_alone(void **state)
 {
-    static const enum op_kind kinds[] = {OP_CONV, OP_DELTA};
+    static const enum op_kind kinds[] = {OP_CONV, OP_DELTA, OP_SSM};
     struct fixture *f = *state;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         struct recurrent r = open_recurrent(f, kinds[k]);
         const struct tensor all = whole_state(&r);
         size_t n_out = tensor_bytes(&r.op.out[0]), n_state = tensor_bytes(&all);
@@ -509,9 +513,9 @@ static void runs_in_one_operation_give_the_bits_of_each_row_alone(void **state)
 /* From -1 a run has what it has from a page of zeros; and the page that it began with stays what it was. */
 static void a_run_begins_with_zeros_or_a_page_that_stays(void **state)
 {
-    static const enum op_kind kinds[] = {OP_CONV, OP_DELTA};
+    static const enum op_kind kinds[] = {OP_CONV, OP_DELTA, OP_SSM};
     struct fixture *f = *state;
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < 3; k++) {
         struct recurrent r = open_recurrent(f, kinds[k]);
         const int64_t n_part = r.op.state[0].page.ne[2];
         size_t n_out = tensor_bytes(&r.op.out[0]);

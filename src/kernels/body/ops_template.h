@@ -117,6 +117,10 @@ KERNELS_ALWAYS_INLINE void act_mul(enum kernel_act_fn fn, float *y, const float 
 {
     for (int64_t i = 0; i < n; i += 16) {
         v16 x = load_upto(gate + i, n - i), u = load_upto(up + i, n - i), minus_log;
+        if (fn == KERNEL_NO_ACT) {
+            store_upto(y + i, v16_mul(x, u), n - i);
+            continue;
+        }
         if (fn == KERNEL_SWIGLU_OAI) {
             x = v16_min(v16_set1(OAI_LIMIT), x); /* in this order NaN stays NaN */
             u = v16_max(v16_set1(-OAI_LIMIT), v16_min(v16_set1(OAI_LIMIT), u));
@@ -142,18 +146,22 @@ void OPS_NAME(act_mul)(enum kernel_act_fn fn, float *y, const float *gate, const
         act_mul(KERNEL_SWIGLU_OAI, y, gate, up, n);
     else if (fn == KERNEL_SIGMOID)
         act_mul(KERNEL_SIGMOID, y, gate, up, n);
+    else if (fn == KERNEL_NO_ACT)
+        act_mul(KERNEL_NO_ACT, y, gate, up, n);
     else
         act_mul(KERNEL_SILU, y, gate, up, n);
 }
 
-void OPS_NAME(conv_silu)(float *y, const float *const *x, const float *w, int64_t ld_w, int64_t n_tap, int64_t n)
+void OPS_NAME(conv)(float *y, const struct kernel_conv *a)
 {
+    const int64_t n = a->n;
     for (int64_t i = 0; i < n; i += 16) {
-        v16 sum = v16_set1(0.0f);
-        for (int64_t j = 0; j < n_tap; j++)
-            sum = v16_fma(load_upto(w + j * ld_w + i, n - i), load_upto(x[j] + i, n - i), sum);
-        v16 e = exp16(v16_mul(sum, v16_set1(-1.0f)));
-        store_upto(y + i, v16_div(sum, v16_add(v16_set1(1.0f), e)), n - i);
+        v16 sum = a->bias ? load_upto(a->bias + i, n - i) : v16_set1(0.0f);
+        for (int64_t j = 0; j < a->n_tap; j++)
+            sum = v16_fma(load_upto(a->w + j * a->ld_w + i, n - i), load_upto(a->x[j] + i, n - i), sum);
+        if (a->has_silu)
+            sum = v16_div(sum, v16_add(v16_set1(1.0f), exp16(v16_mul(sum, v16_set1(-1.0f)))));
+        store_upto(y + i, sum, n - i);
     }
 }
 
@@ -189,7 +197,7 @@ KERNELS_ALWAYS_INLINE void delta_values(float *s, int64_t dk, int64_t i, int64_t
 }
 
 /* Token t changes the state and the next one decays it, in one pass. */
-KERNELS_ALWAYS_INLINE void delta_pass(float *s, const struct kernel_delta *a, int64_t t, int n_dim, bool has_this,
+KERNELS_ALWAYS_INLINE void delta_pass(float *s, const struct kernel_recurrence *a, int64_t t, int n_dim, bool has_this,
                                       bool has_next, struct delta *out)
 {
     const int64_t dk = a->dk;
@@ -211,7 +219,8 @@ KERNELS_ALWAYS_INLINE void delta_pass(float *s, const struct kernel_delta *a, in
 
 /* Takes value dimensions from `first` on, n_group times n_dim, both constants: while the sums of one group are added
  * up, the next one goes on. */
-KERNELS_ALWAYS_INLINE void delta_dims(float *s, const struct kernel_delta *a, int64_t first, int n_group, int n_dim)
+KERNELS_ALWAYS_INLINE void delta_dims(float *s, const struct kernel_recurrence *a, int64_t first, int n_group,
+                                      int n_dim)
 {
     struct delta x[DELTA_GROUPS];
     KERNELS_UNROLL
@@ -234,13 +243,59 @@ KERNELS_ALWAYS_INLINE void delta_dims(float *s, const struct kernel_delta *a, in
     }
 }
 
-void OPS_NAME(delta_rule)(float *s, const struct kernel_delta *a)
+void OPS_NAME(delta_rule)(float *s, const struct kernel_recurrence *a)
 {
     int64_t i = 0;
     for (; i + DELTA_GROUPS * DELTA_DIMS <= a->n_dim; i += DELTA_GROUPS * DELTA_DIMS)
         delta_dims(s, a, i, DELTA_GROUPS, DELTA_DIMS);
     for (; i < a->n_dim; i++)
         delta_dims(s, a, i, 1, 1);
+}
+
+/* Token t of n_dim value dimensions, a constant, whose chains run side by side. */
+KERNELS_ALWAYS_INLINE void space_values(float *s, const struct kernel_recurrence *a, int64_t t, int64_t i, int64_t n,
+                                        int n_dim, const v16 *d, v16 *out)
+{
+    v16 k = load_upto(a->k + t * a->ld_qk + i, n), q = load_upto(a->q + t * a->ld_qk + i, n);
+    v16 decay = v16_set1(a->decay[t * a->ld_gate]);
+    KERNELS_UNROLL
+    for (int c = 0; c < n_dim; c++) {
+        v16 part = v16_fma(k, d[c], v16_mul(load_upto(s + c * a->dk + i, n), decay));
+        out[c] = v16_fma(part, q, out[c]);
+        store_upto(s + c * a->dk + i, part, n);
+    }
+}
+
+KERNELS_ALWAYS_INLINE void space_dims(float *s, const struct kernel_recurrence *a, int64_t first, int n_dim)
+{
+    float *mine = s + first * a->dk;
+    for (int64_t t = 0; t < a->n; t++) {
+        const float *v = a->v + t * a->ld_v + first;
+        float *o = a->o + t * a->ld_v + first, beta = a->beta[t * a->ld_gate];
+        v16 d[DELTA_DIMS], out[DELTA_DIMS];
+        int64_t i = 0;
+        KERNELS_UNROLL
+        for (int c = 0; c < n_dim; c++) {
+            d[c] = v16_set1(v[c] * beta);
+            out[c] = v16_set1(0.0f);
+        }
+        for (; i + 16 <= a->dk; i += 16)
+            space_values(mine, a, t, i, 16, n_dim, d, out);
+        if (i < a->dk)
+            space_values(mine, a, t, i, a->dk - i, n_dim, d, out);
+        KERNELS_UNROLL
+        for (int c = 0; c < n_dim; c++)
+            o[c] = fmaf(a->skip, v[c], v16_sum(out[c]));
+    }
+}
+
+void OPS_NAME(state_space)(float *s, const struct kernel_recurrence *a)
+{
+    int64_t i = 0;
+    for (; i + DELTA_DIMS <= a->n_dim; i += DELTA_DIMS)
+        space_dims(s, a, i, DELTA_DIMS);
+    for (; i < a->n_dim; i++)
+        space_dims(s, a, i, 1);
 }
 
 void OPS_NAME(add)(float *y, const float *a, const float *b, int64_t n)

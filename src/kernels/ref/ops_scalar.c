@@ -113,23 +113,28 @@ void act_mul_scalar(enum kernel_act_fn fn, float *y, const float *gate, const fl
         }
         return;
     }
+    if (fn == KERNEL_NO_ACT) {
+        for (int64_t i = 0; i < n; i++)
+            y[i] = gate[i] * up[i];
+        return;
+    }
     for (int64_t i = 0; i < n; i++) {
         float x = gate[i], minus_log = fn == KERNEL_GELU ? x * fmaf(x * x, GELU_C1, GELU_C0) : -x;
         y[i] = (fn == KERNEL_SIGMOID ? 1.0f : x) / (1.0f + exp_scalar(minus_log)) * up[i];
     }
 }
 
-void conv_silu_scalar(float *y, const float *const *x, const float *w, int64_t ld_w, int64_t n_tap, int64_t n)
+void conv_scalar(float *y, const struct kernel_conv *a)
 {
-    for (int64_t i = 0; i < n; i++) {
-        float sum = 0;
-        for (int64_t j = 0; j < n_tap; j++)
-            sum = fmaf(w[j * ld_w + i], x[j][i], sum);
-        y[i] = sum / (1.0f + exp_scalar(-sum));
+    for (int64_t i = 0; i < a->n; i++) {
+        float sum = a->bias ? a->bias[i] : 0;
+        for (int64_t j = 0; j < a->n_tap; j++)
+            sum = fmaf(a->w[j * a->ld_w + i], a->x[j][i], sum);
+        y[i] = a->has_silu ? sum / (1.0f + exp_scalar(-sum)) : sum;
     }
 }
 
-static void delta_dim(float *s, const struct kernel_delta *a, int64_t dim)
+static void delta_dim(float *s, const struct kernel_recurrence *a, int64_t dim)
 {
     for (int64_t t = 0; t < a->n; t++) {
         const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
@@ -147,10 +152,29 @@ static void delta_dim(float *s, const struct kernel_delta *a, int64_t dim)
     }
 }
 
-void delta_rule_scalar(float *s, const struct kernel_delta *a)
+void delta_rule_scalar(float *s, const struct kernel_recurrence *a)
 {
     for (int64_t i = 0; i < a->n_dim; i++)
         delta_dim(s + i * a->dk, a, i);
+}
+
+static void space_dim(float *s, const struct kernel_recurrence *a, int64_t dim)
+{
+    for (int64_t t = 0; t < a->n; t++) {
+        const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
+        float out[16] = {0}, v = a->v[t * a->ld_v + dim], d = v * a->beta[t * a->ld_gate];
+        for (int64_t i = 0; i < a->dk; i++) {
+            s[i] = fmaf(k[i], d, s[i] * a->decay[t * a->ld_gate]);
+            out[i % 16] = fmaf(s[i], q[i], out[i % 16]);
+        }
+        a->o[t * a->ld_v + dim] = fmaf(a->skip, v, lane_tree(out));
+    }
+}
+
+void state_space_scalar(float *s, const struct kernel_recurrence *a)
+{
+    for (int64_t i = 0; i < a->n_dim; i++)
+        space_dim(s + i * a->dk, a, i);
 }
 
 void add_scalar(float *y, const float *a, const float *b, int64_t n)

@@ -76,6 +76,10 @@ void act_mul_reference(enum kernel_act_fn fn, float *y, const float *gate, const
             y[i] = (float)(x / (1 + exp(-1.702 * x)) * (u + 1));
             continue;
         }
+        if (fn == KERNEL_NO_ACT) {
+            y[i] = (float)(x * (double)up[i]);
+            continue;
+        }
         /* 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), which doesn't cancel */
         double minus_log = fn == KERNEL_GELU ? -2 * sqrt_2_over_pi * (x + 0.044715 * x * x * x) : -x;
         double v = (fn == KERNEL_SIGMOID ? 1 : x) / (1 + exp(minus_log));
@@ -83,17 +87,17 @@ void act_mul_reference(enum kernel_act_fn fn, float *y, const float *gate, const
     }
 }
 
-void conv_silu_reference(float *y, const float *const *x, const float *w, int64_t ld_w, int64_t n_tap, int64_t n)
+void conv_reference(float *y, const struct kernel_conv *a)
 {
-    for (int64_t i = 0; i < n; i++) {
-        double sum = 0;
-        for (int64_t j = 0; j < n_tap; j++)
-            sum += (double)w[j * ld_w + i] * (double)x[j][i];
-        y[i] = (float)(sum / (1 + exp(-sum)));
+    for (int64_t i = 0; i < a->n; i++) {
+        double sum = a->bias ? (double)a->bias[i] : 0;
+        for (int64_t j = 0; j < a->n_tap; j++)
+            sum += (double)a->w[j * a->ld_w + i] * (double)a->x[j][i];
+        y[i] = (float)(a->has_silu ? sum / (1 + exp(-sum)) : sum);
     }
 }
 
-static void delta_dim(float *s, const struct kernel_delta *a, int64_t dim)
+static void delta_dim(float *s, const struct kernel_recurrence *a, int64_t dim)
 {
     for (int64_t t = 0; t < a->n; t++) {
         const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
@@ -109,10 +113,30 @@ static void delta_dim(float *s, const struct kernel_delta *a, int64_t dim)
     }
 }
 
-void delta_rule_reference(float *s, const struct kernel_delta *a)
+void delta_rule_reference(float *s, const struct kernel_recurrence *a)
 {
     for (int64_t i = 0; i < a->n_dim; i++)
         delta_dim(s + i * a->dk, a, i);
+}
+
+static void space_dim(float *s, const struct kernel_recurrence *a, int64_t dim)
+{
+    for (int64_t t = 0; t < a->n; t++) {
+        const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
+        double decay = (double)a->decay[t * a->ld_gate], v = (double)a->v[t * a->ld_v + dim];
+        double d = v * (double)a->beta[t * a->ld_gate], out = (double)a->skip * v;
+        for (int64_t i = 0; i < a->dk; i++) {
+            s[i] = (float)((double)s[i] * decay + (double)k[i] * d);
+            out += (double)s[i] * (double)q[i];
+        }
+        a->o[t * a->ld_v + dim] = (float)out;
+    }
+}
+
+void state_space_reference(float *s, const struct kernel_recurrence *a)
+{
+    for (int64_t i = 0; i < a->n_dim; i++)
+        space_dim(s + i * a->dk, a, i);
 }
 
 void add_reference(float *y, const float *a, const float *b, int64_t n)

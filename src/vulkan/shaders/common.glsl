@@ -50,7 +50,7 @@ layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Sha
 };
 
 /* ACTIVATION as enum act_fn. */
-const uint ACT_SILU = 0, ACT_GELU = 1, ACT_SIGMOID = 2, ACT_SWIGLU_OAI = 3;
+const uint ACT_SILU = 0, ACT_GELU = 1, ACT_SIGMOID = 2, ACT_SWIGLU_OAI = 3, ACT_NONE = 4;
 
 bool is_null(Floats p)
 {
@@ -168,6 +168,8 @@ float activate(uint act, float gate, float up)
         y = 0.5 * gate * (1.0 + tanh_of(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate))) * up;
     } else if (act == ACT_SIGMOID) {
         y = sigmoid(gate) * up;
+    } else if (act == ACT_NONE) {
+        y = gate * up;
     } else {
         float g = min(gate, 7.0);
         y = g * sigmoid(1.702 * g) * (clamp(up, -7.0, 7.0) + 1.0);

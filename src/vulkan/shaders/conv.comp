@@ -5,11 +5,12 @@
 #include "paged.glsl"
 
 layout(constant_id = 1) const uint N_TAP = 2;
+layout(constant_id = 2) const uint HAS_SILU = 1;
 
 layout(push_constant) uniform Push {
     Floats x;
     Ints from, to;
-    Floats y, taps;
+    Floats y, taps, bias; /* bias may be null */
     Paged state;
     uint n, m;
 } p;
@@ -31,10 +32,10 @@ void main()
         for (uint j = 0; j + 1 < N_TAP; j++)
             past[j] = past[j + 1];
         past[N_TAP - 1] = p.x.d[t * p.n + c];
-        precise float sum = 0;
+        precise float sum = is_null(p.bias) ? 0.0 : p.bias.d[c];
         for (uint j = 0; j < N_TAP; j++)
             sum = fma(tap[j], past[j], sum);
-        p.y.d[t * p.n + c] = sum * sigmoid(sum);
+        p.y.d[t * p.n + c] = HAS_SILU != 0 ? sum * sigmoid(sum) : sum;
         if (t + 1 == p.m || p.to.d[t + 1] != p.to.d[t]) {
             Floats state = Floats(part_address(p.state, uint(p.to.d[t]), 0));
             for (uint j = 0; j + 1 < N_TAP; j++)

@@ -1,6 +1,6 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
-/* DELTA: a workgroup of 64 threads takes DIMS value dimensions of a head through all rows, run by run; each dimension
+/* DELTA and SSM: a workgroup of 64 threads takes DIMS value dimensions of a head through all rows, run by run; each dimension
  * has 64 / DIMS threads, whose sums are added in ascending order. */
 #include "common.glsl"
 #include "counters.glsl"
@@ -8,10 +8,11 @@
 
 layout(constant_id = 1) const uint DK = 1;
 layout(constant_id = 2) const uint DIMS = 16;
-layout(constant_id = 3) const uint COUNTER = 0; /* of states that are read and written (counters.glsl) */
+layout(constant_id = 3) const uint COUNTER = 0;  /* of states that are read and written (counters.glsl) */
+layout(constant_id = 4) const uint IS_SPACE = 0; /* SSM */
 
 layout(push_constant) uniform Push {
-    Floats x, alpha, beta;
+    Floats x, alpha, beta; /* SSM: beta is the heads' skip */
     Ints from, to;
     Floats y, dt, a;
     Paged state;
@@ -38,13 +39,15 @@ float softplus(float x)
     return max(x, 0.0) + log1p_of(exp_of(-abs(x)));
 }
 
-/* q and k of a key head at row t, of length 1, q also divided by sqrt(DK) */
+/* q and k of a key head at row t; DELTA's are made of length 1, q also divided by sqrt(DK). */
 void load_qk(uint t, uint head_k)
 {
     uint tid = gl_LocalInvocationID.x, row = t * (2 * p.n_head_k * DK + p.n_head_v * p.dv);
     for (uint i = tid; i < 2 * DK; i += N_THREAD)
         qk[i] = p.x.d[row + (i / DK * p.n_head_k + head_k) * DK + i % DK];
     barrier();
+    if (IS_SPACE != 0)
+        return;
     for (uint w = 0; w < 2; w++) {
         precise float sum = 0;
         for (uint i = tid; i < DK; i += N_THREAD)
@@ -96,21 +99,24 @@ void main()
         }
         load_qk(t, head_k);
         uint gate = t * p.n_head_v + head;
-        precise float decay = exp_of(softplus(p.alpha.d[gate] + p.dt.d[head]) * p.a.d[head]), known = 0, o = 0;
+        float step_size = softplus(p.alpha.d[gate] + p.dt.d[head]);
+        precise float decay = exp_of(step_size * p.a.d[head]), known = 0, o = 0;
         for (uint j = lane; j < DK; j += LANES) {
             state[d * DK + j] *= decay;
             known = fma(state[d * DK + j], qk[DK + j], known);
         }
-        known = add_lanes(known);
+        if (IS_SPACE == 0)
+            known = add_lanes(known);
         uint row = t * (2 * p.n_head_k * DK + p.n_head_v * p.dv) + 2 * p.n_head_k * DK + head * p.dv;
-        precise float v = is_there ? p.x.d[row + dim] : 0.0, learnt = (v - known) * sigmoid(p.beta.d[gate]);
+        precise float v = is_there ? p.x.d[row + dim] : 0.0;
+        precise float learnt = IS_SPACE != 0 ? v * step_size : (v - known) * sigmoid(p.beta.d[gate]);
         for (uint j = lane; j < DK; j += LANES) {
             state[d * DK + j] = fma(qk[DK + j], learnt, state[d * DK + j]);
             o = fma(state[d * DK + j], qk[j], o);
         }
         o = add_lanes(o);
         if (lane == 0 && is_there)
-            p.y.d[gate * p.dv + dim] = o;
+            p.y.d[gate * p.dv + dim] = IS_SPACE != 0 ? fma(p.beta.d[head], v, o) : o;
         if (is_there && (t + 1 == p.m || p.to.d[t + 1] != p.to.d[t]))
             for (uint j = lane; j < DK; j += LANES)
                 Floats(part_address(p.state, uint(p.to.d[t]), head)).d[dim * DK + j] = state[d * DK + j];

@@ -10,7 +10,7 @@ layout(push_constant) uniform Push {
     Floats x, w, gate, y; /* gate: like y, or null */
     uint n;
     float eps;
-    uint m;
+    uint m, w_step; /* from a part's weights to the next one's of the row: 0 or n */
 } p;
 
 void main()
@@ -23,7 +23,7 @@ void main()
         sum = fma(p.x.d[at + i], p.x.d[at + i], sum);
     float s = norm_scale(sum, p.n, p.eps);
     for (uint i = tid; i < p.n; i += NORM_THREADS) {
-        float y = normed(p.x.d[at + i], s, p.w, i);
+        float y = normed(p.x.d[at + i], s, p.w, gl_WorkGroupID.x * p.w_step + i);
         p.y.d[at + i] = is_null(p.gate) ? y : activate(ACTIVATION, p.gate.d[at + i], y);
     }
 }

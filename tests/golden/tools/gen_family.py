@@ -23,7 +23,8 @@ DEFAULTS = dict(
     moe_step=0, embedding_scale=0.0, residual_scale=0.0, attention_scale=0.0, logit_scale=0.0,
     yarn_factor=0.0, yarn_orig=64, yarn_log_mul=0.0, temperature_scale=0.0,
     no_rope=0, window=0, windowed="", n_kv_windowed=0, freq_base_windowed=0.0, value_scale=0.0, sinks=0, out_gate=0, post_norms=0,
-    recurrent="", n_key_head=2, n_value_head=4, state=8, conv=4,  # which layers are gated delta nets: "1101"
+    recurrent="", n_key_head=2, n_value_head=4, state=8, conv=4,  # which layers are recurrent: "1101"
+    recurrence="delta",  # "delta": gated delta nets, "mamba2": state spaces, "conv": short convolutions
 )
 
 FAMILIES = dict(
@@ -49,6 +50,10 @@ FAMILIES = dict(
     hy_v3=dict(n_shared=1, n_dense=1, qk_norm="head", choice_bias=1, wscale=1.5, wnorm=1),
     mimo2=dict(n_layer=4, n_expert=6, n_dense=1, choice_bias=1, hd=12, hd_v=8, n_rot=4, window=9, windowed="0110", n_kv_windowed=1,
                freq_base_windowed=500.0, value_scale=0.7, sinks=1),
+    granitehybrid=dict(n_layer=4, n_shared=1, tie=1, n_ff=16, embedding_scale=3.0, residual_scale=0.7, attention_scale=0.25, logit_scale=0.5,
+                       no_rope=1, recurrence="mamba2", recurrent="1101", n_value_head=8, state=16),
+    lfm2=dict(n_expert=0, n_layer=4, tie=1, qk_norm="head", recurrence="conv", recurrent="1101", conv=3),
+    lfm2moe=dict(n_layer=4, n_dense=1, tie=1, qk_norm="head", gating=2, choice_bias=1, recurrence="conv", recurrent="1101", conv=3),
     mistral3=dict(n_expert=0, yarn_factor=4.0, yarn_orig=16, yarn_log_mul=1.0, temperature_scale=0.1),
 )
 
@@ -124,7 +129,17 @@ def add_tokenizer(m):
     return len(tokens)
 
 
+def is_recurrent(c, layer):
+    return c["recurrent"] != "" and c["recurrent"][layer] == "1"
+
+
+def n_ssm_inner(c):
+    return 2 * c["n_embd"] if c["recurrence"] == "mamba2" else c["n_value_head"] * c["state"]
+
+
 def n_kv(c, layer):
+    if c["recurrence"] != "delta" and is_recurrent(c, layer):
+        return 0
     return c["n_kv_windowed"] if c["windowed"] and c["windowed"][layer] == "1" else c["n_kv"]
 
 
@@ -138,6 +153,8 @@ def add_metadata(m):
     if c["windowed"]:
         m.array("%.attention.head_count_kv", I32, [n_kv(c, i) for i in range(c["n_layer"])])
         m.array("%.attention.sliding_window_pattern", I32, [int(w) for w in c["windowed"]])
+    elif c["recurrence"] != "delta":
+        m.array("%.attention.head_count_kv", I32, [n_kv(c, i) for i in range(c["n_layer"])])
     else:
         m.key("%.attention.head_count_kv", U32, c["n_kv"])
     m.key("%.attention.key_length", U32, c["hd"])
@@ -152,7 +169,7 @@ def add_metadata(m):
         m.key("%.expert_used_count", U32, c["n_used"])
         m.key("%.expert_feed_forward_length", U32, c["n_ff_exp"])
         m.optional("%.expert_shared_count", U32, c["n_shared"])
-        if m.name in ("ernie4_5_moe", "exaone_moe", "hy_v3", "granitemoe", "hunyuan_moe"):  # the width of all shared experts together
+        if m.name in ("ernie4_5_moe", "exaone_moe", "hy_v3", "granitemoe", "granitehybrid", "hunyuan_moe"):  # the width of all shared experts together
             m.key("%.expert_shared_feed_forward_length", U32, c["n_shared"] * c["n_ff_exp"])
         m.optional("%.leading_dense_block_count", U32, c["n_dense"])
         m.optional("%.expert_gating_func", U32, c["gating"])
@@ -169,11 +186,14 @@ def add_metadata(m):
     m.optional("%.attention.sliding_window", U32, c["window"])
     if c["no_rope"]:
         m.key("%.rope.scaling.finetuned", BOOL, False)
-    if c["recurrent"]:
+    if c["recurrent"] and c["recurrence"] == "delta":
         m.array("%.attention.recurrent_layers", BOOL, [r == "1" for r in c["recurrent"]])
         m.array("%.rope.dimension_sections", I32, [1, 1, 0, 0])
+    if c["recurrent"] and c["recurrence"] == "conv":
+        m.key("%.shortconv.l_cache", U32, c["conv"])
+    elif c["recurrent"]:
         for key, v in (("conv_kernel", c["conv"]), ("state_size", c["state"]), ("group_count", c["n_key_head"]),
-                       ("time_step_rank", c["n_value_head"]), ("inner_size", c["n_value_head"] * c["state"])):
+                       ("time_step_rank", c["n_value_head"]), ("inner_size", n_ssm_inner(c))):
             m.key("%.ssm." + key, U32, v)
     if c["yarn_factor"]:
         m.key("%.rope.scaling.type", STRING, "yarn")
@@ -187,7 +207,7 @@ def add_attention(m, p, i):
     hd_v = c["hd_v"] or c["hd"]
     n_q, n_k, n_v, n_embd = c["n_head"] * c["hd"], n_kv(c, i) * c["hd"], n_kv(c, i) * hd_v, c["n_embd"]
     m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
-    n_q_row = 2 * n_q if c["recurrent"] else n_q  # each head's rows, then those of its gate
+    n_q_row = 2 * n_q if c["recurrent"] and c["recurrence"] == "delta" else n_q  # each head's rows, then those of its gate
     parts = [("attn_qkv", n_q_row + n_k + n_v)] if c["fused_qkv"] else [("attn_q", n_q_row), ("attn_k", n_k), ("attn_v", n_v)]
     for name, n in parts:
         m.matrix(p + name + ".weight", [n_embd, n], 1.3)
@@ -221,6 +241,29 @@ def add_delta_net(m, p):
     m.matrix(p + "ssm_out.weight", [n_v, n_embd], 2)
 
 
+def add_mamba2(m, p):
+    c = m.c
+    n_embd, n_head, n_inner = c["n_embd"], c["n_value_head"], n_ssm_inner(c)
+    n_mixed = n_inner + 2 * c["n_key_head"] * c["state"]
+    m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
+    m.matrix(p + "ssm_in.weight", [n_embd, n_inner + n_mixed + n_head], 1.2)
+    m.vector(p + "ssm_conv1d.weight", [c["conv"], n_mixed], 0.5)
+    m.vector(p + "ssm_conv1d.bias", [n_mixed], 0.2)
+    m.vector(p + "ssm_dt.bias", [n_head], 1, -1)
+    m.vector(p + "ssm_a", [1, n_head], 0.1, -0.5)
+    m.vector(p + "ssm_d", [1, n_head], 0.3, 1)
+    m.vector(p + "ssm_norm.weight", [n_inner // c["n_key_head"], c["n_key_head"]], 0.15, 1)
+    m.matrix(p + "ssm_out.weight", [n_inner, n_embd], 2)
+
+
+def add_short_conv(m, p):
+    n_embd = m.c["n_embd"]
+    m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
+    m.matrix(p + "shortconv.in_proj.weight", [n_embd, 3 * n_embd], 1.2)
+    m.vector(p + "shortconv.conv.weight", [m.c["conv"], n_embd], 0.5)
+    m.matrix(p + "shortconv.out_proj.weight", [n_embd, n_embd], 2)
+
+
 def add_gated(m, p, suffix, n_ff, gain, n_expert=0):
     n_embd, tail = m.c["n_embd"], [n_expert] if n_expert else []
     if n_expert and m.c["fused_gate_up"]:
@@ -240,11 +283,12 @@ def is_moe(c, layer):
 
 def add_layer(m, i):
     c, p = m.c, "blk.%d." % i
-    if c["recurrent"] and c["recurrent"][i] == "1":
-        add_delta_net(m, p)
+    is_qwen = c["recurrent"] != "" and c["recurrence"] == "delta"
+    if is_recurrent(c, i):
+        {"delta": add_delta_net, "mamba2": add_mamba2, "conv": add_short_conv}[c["recurrence"]](m, p)
     else:
         add_attention(m, p, i)
-    m.vector(p + ("post_attention_norm" if c["recurrent"] else "ffn_norm") + ".weight", [c["n_embd"]], 0.15, 1)
+    m.vector(p + ("post_attention_norm" if is_qwen else "ffn_norm") + ".weight", [c["n_embd"]], 0.15, 1)
     if c["post_norms"]:
         m.vector(p + "post_attention_norm.weight", [c["n_embd"]], 0.15, 1.5)
         m.vector(p + "post_ffw_norm.weight", [c["n_embd"]], 0.15, 1.5)
@@ -259,13 +303,17 @@ def add_layer(m, i):
         add_gated(m, p, "_shexp", c["n_shared"] * c["n_ff_exp"], 1.5)
 
 
+def has_short_convs(m):
+    return m.c["recurrence"] == "conv"
+
+
 def build(name, seed, options):
     m = Model(name, seed, options)
     add_metadata(m)
     n_vocab = add_tokenizer(m)
     # rows of unit variance; tied ones are smaller, and a larger norm spreads the logits again
     m.matrix("token_embd.weight", [m.c["n_embd"], n_vocab], 1.5 if m.c["tie"] else np.sqrt(m.c["n_embd"]))
-    m.vector("output_norm.weight", [m.c["n_embd"]], 0.15, 2.5 if m.c["tie"] else 1)
+    m.vector("token_embd_norm.weight" if has_short_convs(m) else "output_norm.weight", [m.c["n_embd"]], 0.15, 2.5 if m.c["tie"] else 1)
     if not m.c["tie"]:
         m.matrix("output.weight", [m.c["n_embd"], n_vocab], 4)
     if m.c["rope_freqs"]:

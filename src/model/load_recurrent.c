@@ -1,0 +1,117 @@
+/* What recurrent layers are made of, as files have it. */
+#include "gguf/gguf.h"
+#include "model/loader.h"
+
+/* The row of the file that is row i of what the runs pick. */
+static int64_t row_at(const struct row_run *runs, int64_t i)
+{
+    for (; i >= runs->n_row; runs++)
+        i -= runs->n_row;
+    return runs->first + i / runs->block * runs->stride + i % runs->block;
+}
+
+/* Turns what is in `t`, n rows of n_tap as the file has them, into n_tap rows of n, which the runs pick. */
+static err_code turn(struct loader *l, int64_t layer, int64_t n_tap, int64_t n, const struct row_run *runs,
+                     struct tensor *t, struct err *e)
+{
+    struct backend *device = load_device(l, layer);
+    size_t size = (size_t)(n_tap * n);
+    float *from = mem_calloc(size, sizeof *from), *to = mem_calloc(size, sizeof *to);
+    err_code code = from && to ? backend_read(device, t, from, e) : err_nomem(e, size * sizeof *from, "convolution");
+    if (code == ERR_OK) {
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j < n_tap; j++)
+                to[j * n + i] = from[row_at(runs, i) * n_tap + j];
+        t->ne[0] = n;
+        t->ne[1] = n_tap;
+        backend_write(device, t, to);
+    }
+    mem_free(from);
+    mem_free(to);
+    return code;
+}
+
+err_code load_conv(struct loader *l, int64_t layer, const struct conv_names *names, const struct row_run *runs,
+                   struct recurrent *r, struct err *e)
+{
+    const struct row_run all = {.n_row = r->n_mixed, .block = r->n_mixed, .stride = r->n_mixed};
+    if (r->n_tap < 2 || r->n_tap > OP_CONV_MAX_TAP)
+        return err_set(e, ERR_FORMAT, "%s: %s.%s is %lld, expected 2 to %d", gguf_file_path(l->g, 0), l->m->arch,
+                       names->key, (long long)r->n_tap, OP_CONV_MAX_TAP);
+    TRY(load_table(l, layer, names->weight, r->n_tap, r->n_mixed, true, &r->conv, e));
+    TRY(turn(l, layer, r->n_tap, r->n_mixed, runs ? runs : &all, &r->conv, e));
+    if (!names->bias || !load_find(l, layer, names->bias))
+        return ERR_OK;
+    TRY(load_vector(l, layer, names->bias, r->n_mixed, true, &r->conv_bias, e));
+    return turn(l, layer, 1, r->n_mixed, runs ? runs : &all, &r->conv_bias, e);
+}
+
+err_code load_ssm_sizes(struct loader *l, struct recurrent *r, struct err *e)
+{
+    TRY(load_u32(l, "ssm.state_size", &r->dk, e));
+    TRY(load_u32(l, "ssm.group_count", &r->n_head_k, e));
+    TRY(load_u32(l, "ssm.time_step_rank", &r->n_head_v, e));
+    TRY(load_u32(l, "ssm.inner_size", &r->n_out, e));
+    TRY(load_u32(l, "ssm.conv_kernel", &r->n_tap, e));
+    if (r->dk < 1 || r->n_head_k < 1 || r->n_head_v < 1 || r->n_head_v % r->n_head_k || r->n_out % r->n_head_v ||
+        r->n_out < r->n_head_v)
+        return err_set(e, ERR_FORMAT,
+                       "%s: %s.ssm.*: state %lld, %lld groups, rank %lld, inner %lld: expected a rank that is a "
+                       "multiple of the groups and divides inner",
+                       gguf_file_path(l->g, 0), l->m->arch, (long long)r->dk, (long long)r->n_head_k,
+                       (long long)r->n_head_v, (long long)r->n_out);
+    r->dv = r->n_out / r->n_head_v;
+    r->n_mixed = 2 * r->n_head_k * r->dk + r->n_out;
+    return ERR_OK;
+}
+
+const struct conv_names load_ssm_conv = {"ssm.conv_kernel", "ssm_conv1d.weight", "ssm_conv1d.bias"};
+
+/* A number for each head, which files have as a vector or as rows of one. */
+static err_code load_heads(struct loader *l, int64_t layer, const char *name, int64_t n, struct tensor *out,
+                           struct err *e)
+{
+    const struct gguf_tensor *t = load_find(l, layer, name);
+    bool is_column = t && t->ne[0] == 1 && n > 1;
+    TRY(load_table(l, layer, name, is_column ? 1 : n, is_column ? n : 1, true, out, e));
+    out->ne[0] = n;
+    out->ne[1] = 1;
+    return ERR_OK;
+}
+
+/* The norm, each group's weights after the other's. */
+static err_code load_space_norm(struct loader *l, int64_t layer, struct recurrent *r, struct err *e)
+{
+    if (!load_find(l, layer, "ssm_norm.weight"))
+        return ERR_OK;
+    r->n_norm = r->n_out / r->n_head_k;
+    r->norms_gated = true;
+    TRY(load_table(l, layer, "ssm_norm.weight", r->n_norm, r->n_head_k, true, &r->norm, e));
+    r->norm.ne[0] = r->n_out;
+    r->norm.ne[1] = 1;
+    return ERR_OK;
+}
+
+err_code load_state_space(struct loader *l, int64_t layer, struct recurrent *r, struct err *e)
+{
+    *r = (struct recurrent){.kind = RECURRENCE_SPACE, .grouped = true};
+    TRY(load_ssm_sizes(l, r, e));
+    /* z, x, B, C, dt; and of those that are convolved, x comes last here */
+    int64_t n_out = r->n_out, n_group = r->n_head_k * r->dk, n_row = n_out + r->n_mixed + r->n_head_v;
+    const struct file_matrix in = {layer, "ssm_in.weight", l->m->n_embd, n_row};
+    const struct row_run z = {n_out, n_out, n_out, 0};
+    const struct row_run dt = {r->n_head_v, r->n_head_v, r->n_head_v, n_out + r->n_mixed};
+    struct row_run mixed[] = {
+        {n_group, n_group, n_group, n_out + n_group}, {n_group, n_group, n_group, n_out}, {n_out, n_out, n_out, 0}};
+    TRY(load_conv(l, layer, &load_ssm_conv, mixed, r, e));
+    for (int i = 0; i < 3; i++)
+        mixed[i].first += n_out;
+    TRY(load_weight_rows(l, &in, &z, 1, &r->z, e));
+    TRY(load_weight_rows(l, &in, mixed, 3, &r->mixed, e));
+    TRY(load_weight_rows(l, &in, &dt, 1, &r->alpha, e));
+    TRY(load_vector(l, layer, "ssm_dt.bias", r->n_head_v, true, &r->dt, e));
+    TRY(load_heads(l, layer, "ssm_a", r->n_head_v, &r->a, e));
+    TRY(load_heads(l, layer, "ssm_d", r->n_head_v, &r->skip, e));
+    TRY(load_space_norm(l, layer, r, e));
+    return load_weight(l, layer, "ssm_out.weight", n_out, l->m->n_embd, &r->out, e);
+}
