@@ -188,11 +188,13 @@ struct tensor paged_part(const struct paged *s, int64_t page, int64_t part);
 #define OP_LIST(OP)                                                                                                    \
     OP(EMBED, "out[t] = scale * W[ids[t]]")                                                                            \
     OP(RMS_NORM, "out = x / sqrt(mean(x^2) + eps) * w, over rows of norm.n")                                           \
+    OP(LAYER_NORM, "out = (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * w + bias, row by row")                   \
     OP(MATMUL, "out_i[t] = W_i . x[t] + bias_i, for each of up to 4 matrices")                                         \
     OP(HEADS, "out[t][head] = W_head . x[t][head], or just x[t][head], within wider rows")                             \
     OP(ROPE_TABLE, "out[t][i] = (cos, sin) of position t times frequency i")                                           \
     OP(ROPE, "x rotated in place by a table, each head's first elements")                                              \
     OP(KV_STORE, "cache[head][pos[t]] = x[t][head]")                                                                   \
+    OP(INDEX, "out[t] = the positions with the largest sum over heads of weights[t][head] * relu(q[t][head] . K)")     \
     OP(ATTENTION, "out[t] = softmax(scale q[t] . K[0..pos[t]]) . V")                                                   \
     OP(CONV, "out[t] = act(causal convolution of x over tokens, channel by channel)")                                  \
     OP(DELTA, "out[t] = the gated delta rule's answer to q[t], after its state has learnt k[t], v[t]")                 \
@@ -255,10 +257,10 @@ enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
 /* Attention reduces over blocks of so many absolute positions, and over spans of those (docs/numerics.md). */
 enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
 
-/* A row (token) of KV_STORE and ATTENTION is at position pos[t] of its text, and the text's positions [64 * i, 64 * i +
- * 64) are in page pages[table[t] + i]. (table[t] is negative where a text's first pages are not listed; these are not
- * asked for.) Rows of one text follow each other, positions ascending by one. Rows of two texts that follow each other
- * have different numbers in table.
+/* A row (token) of KV_STORE, INDEX and ATTENTION is at position pos[t] of its text, and the text's positions [64 * i,
+ * 64 * i + 64) are in page pages[table[t] + i]. (table[t] is negative where a text's first pages are not listed; these
+ * are not asked for.) Rows of one text follow each other, positions ascending by one. Rows of two texts that follow
+ * each other have different numbers in table.
  *
  * A row of CONV, DELTA and SSM belongs to a run of rows that follow each other and have the same to[t]. A run begins
  * with the state in page from[t] of its first row (-1: zeros), and leaves its state in page to[t]; pages that a run has
@@ -269,6 +271,7 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *
  * EMBED       in: ids I32 [M].  out: [n_embd][M].  weight[0]: [n_vocab][n_embd]; scale
  * RMS_NORM    in: x.  out: like x.  norm.n divides its rows.  vec[0]: w [n], or for a whole row, or absent
+ * LAYER_NORM  in: x.  out: like x.  vec[0]: w, vec[1]: bias, of a row or absent; norm.eps
  * MATMUL      in: x [k][M].  out[i]: [n_row_i][M].  weight[i], vec[i]: bias [n_row_i] or absent
  * HEADS       in: x [n_head*in_dim][M].  out: [n_head*out_dim][M], of each head elements [out_off, out_off + n_out),
  *             from elements [in_off, in_off + n_in) of x's.
@@ -277,7 +280,11 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  * ROPE        in: x [n_head*head_dim][M], table [n_rot][M].  out: the same x.  rope
  * KV_STORE    in: x [n_head*head_dim][M], pos, table, pages.  state[0]: [head_dim][ATTENTION_BLOCK][n_head], F32, F16
  *             or Q8_0
- * ATTENTION   in: q [n_head*dk][M], pos, table, pages.  out: [n_head*dv][M].  state[0]: K, state[1]: V, or K again in
+ * INDEX       in: q [n_head*dim][M], pos, table, pages, weights [n_head][M].  out: I32 [k][M], chosen positions,
+ *             ascending: all that a token sees where these are at most k, and then -1, else k; of equal ones the first.
+ *             state[0]: K, [dim][ATTENTION_BLOCK][1]
+ * ATTENTION   in: q [n_head*dk][M], pos, table, pages, and what INDEX has chosen or absent: then a token sees these
+ *             positions alone, and there are no windows.  out: [n_head*dv][M].  state[0]: K, state[1]: V, or K again in
  *             latent attention; vec[0]: a sink's score for each head, or absent; attention
  * CONV        in: x [n][M], from, to.  out: [n][M].  vec[0]: taps [n][n_tap], the oldest first; vec[1]: bias [n] or
  *             absent; conv; state[0]: the last inputs [n][n_tap-1], the oldest first

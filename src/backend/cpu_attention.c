@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "backend/cpu_ops_internal.h"
+#include "base/minmax.h"
 
 _Static_assert((int)ATTENTION_BLOCK == (int)KERNEL_ATTN_BLOCK, "a page is a block of the kernels");
 _Static_assert((int)ATTENTION_SPAN % (int)KERNEL_ATTN_BLOCK == 0, "spans are whole blocks");
@@ -31,6 +32,7 @@ struct attn_op {
     int64_t n_head, n_group; /* query heads in all, and for each KV head */
     int64_t m;               /* tokens */
     bool is_latent;          /* the cache's rows are keys and values both */
+    int64_t n_chosen;        /* positions that a token sees, if it is behind as many; 0: it sees all */
 };
 
 /* What a task takes of the tokens: a tile of tokens of one text that follow each other, with all spans that they see,
@@ -69,12 +71,13 @@ struct attn_loop {
  * i is token t0 + i / n_head, head + i % n_head. */
 struct attn_queries {
     int64_t head_kv, t0, n_t, head, n_head;
-    const int32_t *pos;   /* [n_t] */
-    const int32_t *pages; /* of the text, by block of positions */
-    struct softmax span;  /* over the span at hand */
-    struct softmax all;   /* over the spans before it */
-    float *partial;       /* [KERNEL_ATTN_QUERIES][dv] */
-    float *decoded;       /* a block of keys and values, where `decodes` */
+    const int32_t *pos;    /* [n_t] */
+    const int32_t *pages;  /* of the text, by block of positions */
+    const int32_t *chosen; /* of the one token, ascending; NULL: it sees all before it */
+    struct softmax span;   /* over the span at hand */
+    struct softmax all;    /* over the spans before it */
+    float *partial;        /* [KERNEL_ATTN_QUERIES][dv] */
+    float *decoded;        /* a block of keys and values, where `decodes` or where positions are chosen */
 };
 
 static int64_t n_query(const struct attn_queries *x)
@@ -99,6 +102,12 @@ static void softmax_clear(const struct softmax *s, int64_t n, int64_t dv)
         s->max[i] = -INFINITY;
     memset(s->sum, 0, (size_t)n * sizeof *s->sum);
     memset(s->acc, 0, (size_t)(n * dv) * sizeof *s->acc);
+}
+
+/* Whether a token at `pos` has positions behind it that it does not see. */
+static bool is_chosen(const struct attn_op *a, int64_t pos)
+{
+    return a->n_chosen && pos >= a->n_chosen;
 }
 
 /* The first position that a token at `pos` sees. */
@@ -146,7 +155,9 @@ static bool decodes(const struct attn_op *a, int64_t n_query)
 
 static void decode_rows(const struct attn_op *a, float *y, const void *x, int64_t n)
 {
-    if (a->op->state[0].page.type == ELEM_F16)
+    if (a->op->state[0].page.type == ELEM_F32)
+        memcpy(y, x, (size_t)n * sizeof *y);
+    else if (a->op->state[0].page.type == ELEM_F16)
         a->kernels->f16_to_f32(y, x, n);
     else
         a->kernels->q8_0_to_f32(y, x, n);
@@ -162,6 +173,36 @@ static struct cache_block decode_block(const struct attn_op *a, const struct cac
         decode_rows(a, vf + from * a->dv, b->v + (size_t)from * b->v_bytes, (to - from) * a->dv);
     return (struct cache_block){(const char *)kf, (const char *)vf, (size_t)a->dk * sizeof *kf,
                                 (size_t)a->dv * sizeof *vf, false};
+}
+
+/* The first of the task's chosen positions from p on. */
+static int64_t find_chosen(const struct attn_op *a, const struct attn_queries *x, int64_t p)
+{
+    int64_t low = 0, high = a->n_chosen;
+    while (low < high) {
+        int64_t mid = (low + high) / 2;
+        if (x->chosen[mid] < p)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+/* Decodes the rows that are chosen of the block that begins at position p0, one after the other; returns how many. */
+static int64_t gather_block(const struct attn_op *a, const struct attn_queries *x, int64_t p0, struct cache_block *b)
+{
+    float *kf = x->decoded, *vf = a->is_latent ? kf : kf + KERNEL_ATTN_BLOCK * a->dk;
+    int64_t first = find_chosen(a, x, p0), n = 0;
+    for (; first + n < a->n_chosen && x->chosen[first + n] < p0 + KERNEL_ATTN_BLOCK; n++) {
+        size_t row = (size_t)(x->chosen[first + n] - p0);
+        decode_rows(a, kf + n * a->dk, b->k + row * b->k_bytes, a->dk);
+        if (!a->is_latent)
+            decode_rows(a, vf + n * a->dv, b->v + row * b->v_bytes, a->dv);
+    }
+    *b = (struct cache_block){(const char *)kf, (const char *)vf, (size_t)a->dk * sizeof *kf,
+                              (size_t)a->dv * sizeof *vf, false};
+    return n;
 }
 
 /* The rows that a token at `pos` sees of the block that begins at position p0: [first_row, end_row). */
@@ -224,6 +265,14 @@ static bool next_block(const struct attn_loop *l, const struct attn_queries *x, 
     return true;
 }
 
+/* Folds what is chosen of the block that begins at position p0 into the softmaxes of a token's queries. */
+static void visit_chosen(const struct attn_op *a, struct attn_queries *x, struct cache_block *b, int64_t p0)
+{
+    int64_t n = gather_block(a, x, p0, b);
+    for (int64_t i = 0; n && i < x->n_head; i += KERNEL_ATTN_QUERIES)
+        fold_block(a, x, b, 0, n, i, min_i64(x->n_head - i, KERNEL_ATTN_QUERIES), NULL);
+}
+
 /* Folds the block that begins at position p0 into all queries' softmaxes; queries that see the same rows share a call.
  */
 static void visit_block(const struct attn_loop *l, struct attn_queries *x, int64_t p0)
@@ -231,6 +280,10 @@ static void visit_block(const struct attn_loop *l, struct attn_queries *x, int64
     const struct attn_op *a = &l->a;
     int64_t last = x->pos[x->n_t - 1];
     struct cache_block b = get_block(a, x, x->head_kv, p0), next;
+    if (x->chosen) {
+        visit_chosen(a, x, &b, p0);
+        return;
+    }
     const struct cache_block *to_prefetch = next_block(l, x, p0, &next) ? &next : NULL;
     if (decodes(a, n_query(x)))
         b = decode_block(a, &b, first_row(a, x->pos[0], p0), end_row(last, p0), x->decoded);
@@ -246,16 +299,6 @@ static void visit_block(const struct attn_loop *l, struct attn_queries *x, int64
         }
         t = t_end;
     }
-}
-
-static int64_t min_i64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t max_i64(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
 }
 
 /* The spans that a task's queries see. */
@@ -372,6 +415,8 @@ static void attention_task(void *arg, size_t task, int thread)
     x.all = softmax_at(work + softmax, n_query(&x), a->dv);
     x.partial = work + 2 * softmax;
     x.decoded = x.partial + KERNEL_ATTN_QUERIES * a->dv;
+    if (is_chosen(a, x.pos[x.n_t - 1]))
+        x.chosen = (const int32_t *)tensor_data(&a->op->in[4]) + x.t0 * a->n_chosen;
     if (u->n_span > 1)
         one_span(l, &x, share, unit);
     else
@@ -385,7 +430,7 @@ static void cut_tiles(struct attn_loop *l)
     struct attn_unit *u = NULL;
     l->cut.n_unit = 0;
     for (int64_t t = 0; t < l->a.m; t++)
-        if (u && u->n_t < l->cut.tile_tokens && table[t] == table[t - 1]) {
+        if (u && u->n_t < l->cut.tile_tokens && table[t] == table[t - 1] && !is_chosen(&l->a, pos[t])) {
             assert(pos[t] == pos[t - 1] + 1);
             u->n_t++;
         } else {
@@ -455,7 +500,7 @@ static bool cut(struct attn_loop *l, struct cpu *c, int64_t n_share)
 /* A thread's work space: the softmaxes of a span and of those before it, a partial result, a decoded block. */
 static size_t work_elems(const struct attn_op *a)
 {
-    int64_t n_decoded = decodes(a, TASK_QUERIES) ? KERNEL_ATTN_BLOCK * (a->dk + a->dv) : 0;
+    int64_t n_decoded = a->n_chosen || decodes(a, TASK_QUERIES) ? KERNEL_ATTN_BLOCK * (a->dk + a->dv) : 0;
     int64_t n = 2 * (int64_t)softmax_elems(TASK_QUERIES, a->dv) + a->dv * KERNEL_ATTN_QUERIES + n_decoded;
     return align64((size_t)n * sizeof(float)) / sizeof(float);
 }
@@ -470,7 +515,8 @@ void cpu_op_attention(struct cpu *c, const struct op *op)
                               .n_head = op->attention.n_head,
                               .n_group = op->attention.n_head / k->ne[2],
                               .m = op->in[0].ne[1],
-                              .is_latent = cpu_attention_is_latent(op)};
+                              .is_latent = cpu_attention_is_latent(op),
+                              .n_chosen = op->in[4].buffer ? op->in[4].ne[0] : 0};
     struct attn_loop l = {.pool = c->pool, .a = a, .work_elems = work_elems(&a)};
     l.cut.n_share = (a.n_group + TASK_HEADS - 1) / TASK_HEADS;
     l.cut.tile_tokens = TASK_QUERIES / min_i64(a.n_group, TASK_HEADS);

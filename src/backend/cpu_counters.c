@@ -25,24 +25,40 @@ static void count_weights(struct cpu *c, const struct op *op, int64_t m)
         cpu_count_product(c, op->kind, op->weight[i]->type, op->weight[i]->n_row, op->weight[i]->k, 1, m);
 }
 
-/* The positions that a token sees. */
+/* The positions that a token sees of those before it: all, a window, or as many as are chosen. */
 static int64_t n_visible(const struct op *op, int32_t pos)
 {
-    int64_t window = op->attention.window;
-    return window && pos >= window ? window : pos + 1;
+    bool is_attention = op->kind == OP_ATTENTION;
+    int64_t most = !is_attention ? 0 : op->in[4].buffer ? op->in[4].ne[0] : op->attention.window;
+    return most && pos >= most ? most : pos + 1;
 }
 
-/* Each text's cache is read once. */
+/* Of ATTENTION and INDEX: pairs of a token and a position that it sees, and positions that are read, each text's once.
+ */
+static void count_positions(const struct op *op, int64_t *n_seen, int64_t *n_read)
+{
+    const int32_t *pos = tensor_data(&op->in[1]), *table = tensor_data(&op->in[2]);
+    for (int64_t i = 0; i < op->in[0].ne[1]; i++) {
+        bool is_first = i == 0 || table[i] != table[i - 1];
+        *n_seen += n_visible(op, pos[i]);
+        *n_read += is_first ? n_visible(op, pos[i]) : 1;
+    }
+}
+
+static void count_index(struct op_counters *t, const struct op *op)
+{
+    const struct tensor *k = &op->state[0].page;
+    int64_t n_seen = 0, n_read = 0;
+    count_positions(op, &n_seen, &n_read);
+    t->n_bytes += (uint64_t)n_read * elem_row_bytes(k->type, k->ne[0]);
+    t->n_float += (uint64_t)(n_seen * op->in[0].ne[0]);
+}
+
 static void count_attention(struct op_counters *t, const struct op *op)
 {
     const struct tensor *k = &op->state[0].page, *v = &op->state[1].page;
-    const int32_t *pos = tensor_data(&op->in[1]), *table = tensor_data(&op->in[2]);
-    int64_t m = op->in[0].ne[1], n_seen = 0, n_read = 0;
-    for (int64_t i = 0; i < m; i++) {
-        bool is_first = i == 0 || table[i] != table[i - 1];
-        n_seen += n_visible(op, pos[i]);
-        n_read += is_first ? n_visible(op, pos[i]) : 1;
-    }
+    int64_t n_seen = 0, n_read = 0;
+    count_positions(op, &n_seen, &n_read);
     size_t row_bytes = elem_row_bytes(k->type, k->ne[0]);
     row_bytes += cpu_attention_is_latent(op) ? 0 : elem_row_bytes(v->type, v->ne[0]);
     t->n_bytes += (uint64_t)(n_read * k->ne[2]) * row_bytes;
@@ -71,6 +87,7 @@ void cpu_count(struct cpu *c, const struct op *op, int64_t n_ns)
     case OP_MATMUL:
     case OP_HEADS:
     case OP_ROUTE: count_weights(c, op, m); break;
+    case OP_INDEX: count_index(t, op); break;
     case OP_ATTENTION: count_attention(t, op); break;
     case OP_CONV: t->n_float += (uint64_t)(tensor_n_elem(&op->vec[0]) * m); break;
     case OP_DELTA:

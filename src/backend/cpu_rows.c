@@ -67,6 +67,31 @@ void cpu_op_rms_norm(struct cpu *c, const struct op *op)
     cpu_run_rows(c, op, n_elem / op->norm.n, n_elem > CPU_SERIAL_ELEMS, rms_norm_row);
 }
 
+/* The mean is added up in double, ascending. */
+static void layer_norm_row(void *arg, size_t i, int thread)
+{
+    const struct cpu_row_loop *l = arg;
+    const struct op *op = l->op;
+    int64_t n = op->in[0].ne[0];
+    const float *x = tensor_row(&op->in[0], (int64_t)i), *w = tensor_data(&op->vec[0]),
+                *bias = tensor_data(&op->vec[1]);
+    float *y = tensor_row(&op->out[0], (int64_t)i);
+    double sum = 0;
+    for (int64_t j = 0; j < n; j++)
+        sum += (double)x[j];
+    float mean = (float)(sum / (double)n);
+    for (int64_t j = 0; j < n; j++)
+        y[j] = x[j] - mean;
+    l->c->kernels->rms_norm(y, y, w, n, op->norm.eps);
+    if (bias)
+        l->c->kernels->add(y, y, bias, n);
+}
+
+void cpu_op_layer_norm(struct cpu *c, const struct op *op)
+{
+    run_out_rows(c, op, 1, layer_norm_row);
+}
+
 static void rope_table_row(void *arg, size_t t, int thread)
 {
     const struct cpu_row_loop *l = arg;

@@ -138,6 +138,15 @@ static err_code check_embed(const struct op_checker *c)
     return check_rows(c, "out", &c->op->out[0], w.k, m);
 }
 
+static err_code check_layer_norm(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    TRY(check_rows(c, "x", &op->in[0], ANY, ANY));
+    TRY(check_alike(c, "out", &op->out[0], &op->in[0]));
+    TRY(check_vec(c, 0, "w", op->in[0].ne[0]));
+    return check_vec(c, 1, "bias", op->in[0].ne[0]);
+}
+
 static err_code check_rms_norm(const struct op_checker *c)
 {
     const struct op *op = c->op;
@@ -231,6 +240,17 @@ static err_code check_kv_store(const struct op_checker *c)
     return check_positions(c);
 }
 
+static err_code check_index(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    int64_t n_head = op->in[4].ne[0], m = n_token(op);
+    TRY(check_cache(c, 0, "K", 1));
+    TRY(check_rows(c, "weights", &op->in[4], ANY, m));
+    TRY(check_rows(c, "q", &op->in[0], n_head * op->state[0].page.ne[0], ANY));
+    TRY(check_tensor(c, "out", &op->out[0], ELEM_I32, ANY, m, 1));
+    return check_positions(c);
+}
+
 static err_code check_attention(const struct op_checker *c)
 {
     const struct op *op = c->op;
@@ -245,6 +265,10 @@ static err_code check_attention(const struct op_checker *c)
     TRY(check_rows(c, "q", &op->in[0], n_head * k->ne[0], ANY));
     TRY(check_rows(c, "out", &op->out[0], n_head * v->ne[0], n_token(op)));
     TRY(check_vec(c, 0, "sinks", n_head));
+    if (op->in[4].buffer) {
+        TRY(check_tensor(c, "chosen", &op->in[4], ELEM_I32, ANY, n_token(op), 1));
+        CHECK(c, op->attention.window == 0, "there are a window and chosen positions");
+    }
     return check_positions(c);
 }
 
@@ -380,11 +404,13 @@ static err_code check_op(const struct op_checker *c)
     switch (c->op->kind) {
     case OP_EMBED: return check_embed(c);
     case OP_RMS_NORM: return check_rms_norm(c);
+    case OP_LAYER_NORM: return check_layer_norm(c);
     case OP_MATMUL: return check_matmul(c);
     case OP_HEADS: return check_heads(c);
     case OP_ROPE_TABLE: return check_rope_table(c);
     case OP_ROPE: return check_rope(c);
     case OP_KV_STORE: return check_kv_store(c);
+    case OP_INDEX: return check_index(c);
     case OP_ATTENTION: return check_attention(c);
     case OP_CONV: return check_conv(c);
     case OP_DELTA:

@@ -42,6 +42,11 @@ static void say_latent(struct inspect_words *w, const struct model *m, const str
         (long long)a->n_rot);
     if (a->latent.q_a)
         say(w, "; queries through a rank of %lld", (long long)a->latent.n_q_latent);
+    if (a->latent.index.n_chosen)
+        say(w, "\nto %lld positions at most, %s", (long long)a->latent.index.n_chosen,
+            a->latent.index.n_head ? "chosen by" : "which a layer before chose");
+    if (a->latent.index.n_head)
+        say(w, " %lld heads of %lld", (long long)a->latent.index.n_head, (long long)a->latent.index.dim);
     say(w, "\n");
     say_rope(w, m, a);
 }
@@ -228,7 +233,9 @@ static void count_state(struct inspect_layout *l)
             l->recurrent_bytes += (uint64_t)(d->n_mixed * (d->n_tap - 1) + d->dk * d->dv * d->n_head_v) * sizeof(float);
             continue;
         }
+        const struct position_index *x = &a->latent.index;
         uint64_t n = (uint64_t)(a->n_head_kv * (a->head_dim + (a->is_latent ? 0 : a->head_dim_v))) * sizeof(uint16_t);
+        n += x->n_head ? (uint64_t)x->dim * sizeof(uint16_t) : 0;
         *(a->window ? &l->window_kv_bytes : &l->kv_bytes) += n;
         l->window = a->window > l->window ? a->window : l->window;
     }

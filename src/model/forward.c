@@ -219,6 +219,34 @@ static void heads(const struct pass *p, struct weight *w, int64_t n_head, struct
                                                  .n_out = to.n}});
 }
 
+/* The tokens' places for what is chosen, and the choice where the layer makes one. */
+static struct tensor choose_positions(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                                      const struct tensor *q_latent, const struct tensor *h)
+{
+    const struct position_index *x = &a->latent.index;
+    struct tensor chosen = tensor_rows(shaped(p->w->chosen, x->n_chosen, p->w->chosen.ne[1]), p->first, p->n);
+    struct tensor q = shaped(p->w->index_q, x->n_head * x->dim, p->n), k = shaped(p->w->index_k, x->dim, p->n);
+    struct tensor weights = shaped(p->w->index_weights, x->n_head, p->n);
+    if (x->n_head == 0)
+        return chosen;
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*q_latent}, .out = {q}, .weight = {x->q}});
+    backend_enqueue(p->b,
+                    &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {k, weights}, .weight = {x->k, x->weights}});
+    backend_enqueue(
+        p->b,
+        &(struct op){
+            .kind = OP_LAYER_NORM, .in = {k}, .out = {k}, .vec = {x->k_norm, x->k_norm_bias}, .norm = {.eps = 1e-6f}});
+    const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot};
+    rope(p, &how, a->rope_table, &q);
+    rope(p, &how, a->rope_table, &k);
+    enqueue_store(p, kv, &k, &kv->index);
+    backend_enqueue(p->b, &(struct op){.kind = OP_INDEX,
+                                       .in = {q, p->pos, p->table, pages_of(p, kv), weights},
+                                       .out = {chosen},
+                                       .state = {kv->index}});
+    return chosen;
+}
+
 /* h = o . v_b . attention(k_b . q . h, latent): instead of the latent's keys and values, queries go into the latent
  * space and results out of it */
 static void latent_attention(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
@@ -230,7 +258,7 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
                   q = shaped(p->w->q, n_head * row, n);
     struct tensor q_nope = shaped(p->w->z, n_head * lat->n_nope, n), q_rot = shaped(p->w->q_rot, n_head * n_rot, n);
     struct tensor latent = shaped(p->w->v, n_latent, n), k_rot = shaped(p->w->k_rot, n_rot, n);
-    struct tensor k = shaped(p->w->k, row, n), out = shaped(p->w->attn, n_head * row, n);
+    struct tensor k = shaped(p->w->k, row, n), out = shaped(p->w->attn, n_head * row, n), chosen = {0};
     struct tensor value = shaped(p->w->z, n_head * lat->n_value, n);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
                                        .in = {*h},
@@ -240,6 +268,8 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
         norm(p, &q_latent, &lat->q_a_norm, lat->n_q_latent, &q_latent);
         q_in = q_latent;
     }
+    if (lat->index.n_chosen)
+        chosen = choose_positions(p, a, kv, &q_in, h);
     backend_enqueue(p->b,
                     &(struct op){.kind = OP_MATMUL, .in = {q_in}, .out = {q_nope, q_rot}, .weight = {a->q, lat->q_pe}});
     const struct head_part q_rotated = {&q, 0, n_rot}, q_folded = {&q, n_rot, n_latent};
@@ -252,7 +282,7 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     rope(p, a, a->rope_table, &k);
     enqueue_store(p, kv, &k, &kv->k);
     backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,
-                                       .in = {q, p->pos, p->table, pages_of(p, kv)},
+                                       .in = {q, p->pos, p->table, pages_of(p, kv), chosen},
                                        .out = {out},
                                        .state = {kv->k, kv->v},
                                        .attention = {.n_head = n_head, .scale = a->scale, .n_text = p->n_rows}});
@@ -798,6 +828,10 @@ static err_code cross(struct pass *p, const struct pass *before, struct err *e)
         p->rope[i] = shaped(room, m->ropes[i].n_rot, p->n);
         room.off_bytes += tensor_bytes(&p->rope[i]);
         TRY(bring(p, before->b, &before->rope[i], &p->rope[i], e));
+    }
+    if (p->w->chosen.buffer) {
+        const struct tensor from = tensor_rows(before->w->chosen, 0, p->n), to = tensor_rows(p->w->chosen, 0, p->n);
+        TRY(bring(p, before->b, &from, &to, e));
     }
     if (n_token_all == 0)
         return ERR_OK;

@@ -22,6 +22,19 @@ struct gguf;
 struct store;
 struct pool;
 
+/* What chooses the positions that a token's attention sees, where there are more than n_chosen (DeepSeek's sparse
+ * attention): a light attention of its own, whose scores are the sum over heads of weights[head] * relu(q . k). Keys
+ * are normed, and the first elements of queries and keys are rotated, as many as the layer's. */
+struct position_index {
+    int64_t n_chosen;    /* positions; 0: the layer's attention sees all */
+    int64_t n_head, dim; /* of the queries, which all meet the same key; 0 where what an earlier layer chose holds */
+    enum rope_mode rope;
+    struct weight *q;                  /* [n_head * dim][n_q_latent] */
+    struct weight *k;                  /* [dim][n_embd] */
+    struct weight *weights;            /* [n_head][n_embd] */
+    struct tensor k_norm, k_norm_bias; /* [dim], of a layer norm */
+};
+
 /* What latent attention has besides struct attention, whose q gives the unrotated parts of the heads' queries and whose
  * k gives the latent [n_latent]. A row of the cache is k_pe's part and the latent, and serves all heads as key and
  * value. */
@@ -36,6 +49,7 @@ struct latent_attention {
     struct weight *k_pe; /* the rotated part of the keys, [n_rot], that all heads share */
     struct weight *k_b;  /* for each head: a query into the latent space */
     struct weight *v_b;  /* for each head: a result out of it */
+    struct position_index index;
 };
 
 /* Softmax attention with grouped queries. Absent tensors are not applied. */

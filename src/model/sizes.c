@@ -17,10 +17,16 @@ static struct model_cache_cost *find_cache(struct model_sizes *s, int64_t window
 
 static void add_attention(struct model_sizes *s, const struct attention *a, enum elem_type type)
 {
-    struct model_cache_cost *c = find_cache(s, a->window);
+    const struct position_index *x = &a->latent.index;
+    struct model_cache_cost *c = find_cache(s, x->n_chosen ? x->n_chosen : a->window);
     size_t n = elem_row_bytes(type, a->head_dim) + (a->is_latent ? 0 : elem_row_bytes(type, a->head_dim_v));
     c->n_bytes += (uint64_t)a->n_head_kv * n;
     c->n_float += (uint64_t)(a->n_head * (a->head_dim + a->head_dim_v));
+    if (x->n_head) {
+        c = find_cache(s, 0);
+        c->n_bytes += elem_row_bytes(type, x->dim);
+        c->n_float += (uint64_t)(x->n_head * x->dim);
+    }
 }
 
 /* The state is read and written, and each element meets three multiply-adds, as the device counts it. */

@@ -92,6 +92,8 @@ static err_code walk(const struct walk *w, struct err *e)
             if (y->v.page.off_bytes != y->k.page.off_bytes)
                 TRY(walk_cache(w, y, &y->v, e));
         }
+        if (!is_absent(&y->index))
+            TRY(walk_cache(w, y, &y->index, e));
         TRY(walk_slot(w, y, &y->past, slot, e));
         TRY(walk_slot(w, y, &y->rule, slot, e));
     }

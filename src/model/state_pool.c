@@ -91,7 +91,8 @@ static err_code check_type(const struct model *m, enum elem_type kv, struct err 
         return err_set(e, refusal->code, "%s", refusal->text);
     for (int64_t i = 0; i < m->n_layer; i++) {
         const struct attention *a = &m->layers[i].attn;
-        if (has_cache(&m->layers[i]) && kv == ELEM_Q8_0 && (a->head_dim % 32 || a->head_dim_v % 32))
+        if (has_cache(&m->layers[i]) && kv == ELEM_Q8_0 &&
+            (a->head_dim % 32 || a->head_dim_v % 32 || a->latent.index.dim % 32))
             return err_set(e, ERR_UNSUPPORTED,
                            "layer %lld has rows of %lld and %lld, which Q8_0 can't hold: expected multiples of 32 (F16 "
                            "and F32 take any)",
@@ -145,6 +146,8 @@ static void place_layers(struct state_pool *p, const struct model *m)
             continue;
         }
         y->k = place(&r[0], p->type, a->head_dim, ATTENTION_BLOCK, a->n_head_kv);
+        if (a->latent.index.n_head)
+            y->index = place(&r[1], p->type, a->latent.index.dim, ATTENTION_BLOCK, 1);
         if (!a->is_latent) /* else keys are values */
             y->v = place(&r[0], p->type, a->head_dim_v, ATTENTION_BLOCK, a->n_head_kv);
     }
@@ -222,6 +225,7 @@ static err_code create(struct state_pool *p, const struct model *m, const struct
         const struct page_region *r = regions_of(p, m, i);
         finish_place(&y->k, k, &r[0]);
         finish_place(&y->v, k, &r[0]);
+        finish_place(&y->index, k, &r[1]);
         finish_place(&y->rule, k, &r[0]);
         finish_place(&y->past, k, &r[1]);
         if (m->layers[i].attn.is_latent && !m->layers[i].is_recurrent)

@@ -19,9 +19,10 @@
 struct layer_pages {
     int kind; /* of its pages; -1: it uses an earlier layer's */
     struct backend *device;
-    struct paged k, v; /* [head_dim][ATTENTION_BLOCK][n_head_kv], [head_dim_v][ATTENTION_BLOCK][n_head_kv] */
-    struct paged past; /* the last inputs of a recurrent layer's convolution, [n_mixed][n_tap-1] */
-    struct paged rule; /* the state of its heads, [dk][dv][n_head_v]; absent where it is a convolution alone */
+    struct paged k, v;  /* [head_dim][ATTENTION_BLOCK][n_head_kv], [head_dim_v][ATTENTION_BLOCK][n_head_kv] */
+    struct paged index; /* keys of an index of positions, [dim][ATTENTION_BLOCK][1]; may be absent */
+    struct paged past;  /* the last inputs of a recurrent layer's convolution, [n_mixed][n_tap-1] */
+    struct paged rule;  /* the state of its heads, [dk][dv][n_head_v]; absent where it is a convolution alone */
 };
 
 /* A run of a buffer's bytes for each page and part: part i of page p begins at (i * capacity + p) * bytes. */

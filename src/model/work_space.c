@@ -16,6 +16,7 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
         const struct layer *y = &m->layers[i];
         const struct attention *a = &y->attn;
         const struct recurrent *r = &y->recurrent;
+        const struct position_index *x = &a->latent.index;
         d.n_q = max_i64(d.n_q, a->n_head * a->head_dim);
         d.n_k = max_i64(d.n_k, a->n_head_kv * a->head_dim);
         d.n_v = max_i64(d.n_v, a->n_head_kv * a->head_dim_v);
@@ -24,6 +25,10 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
         d.n_q_latent = max_i64(d.n_q_latent, a->latent.n_q_latent);
         d.n_q_rot = max_i64(d.n_q_rot, a->is_latent ? a->n_head * a->n_rot : 0);
         d.n_rot = max_i64(d.n_rot, a->is_latent ? a->n_rot : 0);
+        d.n_chosen = max_i64(d.n_chosen, x->n_chosen);
+        d.n_index_q = max_i64(d.n_index_q, x->n_head * x->dim);
+        d.n_index_k = max_i64(d.n_index_k, x->dim);
+        d.n_index_head = max_i64(d.n_index_head, x->n_head);
         d.n_mixed = max_i64(d.n_mixed, r->n_mixed);
         d.is_recurrent |= y->is_recurrent;
         d.n_head_v = max_i64(d.n_head_v, r->n_head_v);
@@ -187,7 +192,8 @@ size_t model_work_token_bytes(const struct model_work *w)
 static err_code create_crossing(struct model_work *w, int64_t n_batch, struct err *e)
 {
     const struct work_sizes *d = &w->stages[0].sizes;
-    size_t n = (size_t)(max_i64(d->n_embd, max_i64(d->n_rope, d->n_token_all)) * n_batch) * sizeof(float);
+    int64_t most = max_i64(max_i64(d->n_embd, d->n_chosen), max_i64(d->n_rope, d->n_token_all));
+    size_t n = (size_t)(most * n_batch) * sizeof(float);
     mem_free(w->crossing);
     w->crossing = w->n_stage > 1 ? mem_alloc(n) : NULL;
     return w->crossing || w->n_stage == 1 ? ERR_OK : err_nomem(e, n, "what goes from a device to the next");

@@ -16,8 +16,9 @@ struct work_sizes {
     int64_t n_rope;                     /* of all rope tables */
     int64_t n_q, n_k, n_v, n_out, n_ff; /* these and the following are the largest of any layer */
     int64_t n_q_latent, n_q_rot, n_rot; /* latent attention */
-    int64_t n_mixed, n_head_v;          /* recurrent layers */
-    bool is_recurrent;                  /* some layer of the stage is */
+    int64_t n_chosen, n_index_q, n_index_k, n_index_head; /* of an index of positions */
+    int64_t n_mixed, n_head_v;                            /* recurrent layers */
+    bool is_recurrent;                                    /* some layer of the stage is */
 };
 
 /* TENSOR(name, type, ne0, ne1) with sizes of `d`. A tensor of no elements is absent. First those of a batch. */
@@ -36,6 +37,7 @@ struct work_sizes {
     TENSOR(next_x, ELEM_F32, d->n_next, d->n_batch)           /* what the next layer's router is shown (moe.h) */      \
     TENSOR(token_embed, ELEM_F32, d->n_token_all, d->n_batch) /* the tokens' embeddings for all layers */              \
     TENSOR(token_proj, ELEM_F32, d->n_token_all, d->n_batch)                                                           \
+    TENSOR(chosen, ELEM_I32, d->n_chosen, d->n_batch) /* positions that attention sees */                              \
     TENSOR(token_gate, ELEM_F32, d->n_token_embd, d->n_batch)                                                          \
     TENSOR(token_slice, ELEM_F32, d->n_token_embd, d->n_batch)
 
@@ -49,6 +51,9 @@ struct work_sizes {
     TENSOR(q_latent, ELEM_F32, d->n_q_latent, d->n_ubatch) /* latent attention */                                      \
     TENSOR(q_rot, ELEM_F32, d->n_q_rot, d->n_ubatch)                                                                   \
     TENSOR(k_rot, ELEM_F32, d->n_rot, d->n_ubatch)                                                                     \
+    TENSOR(index_q, ELEM_F32, d->n_index_q, d->n_ubatch) /* the index of positions */                                  \
+    TENSOR(index_k, ELEM_F32, d->n_index_k, d->n_ubatch)                                                               \
+    TENSOR(index_weights, ELEM_F32, d->n_index_head, d->n_ubatch)                                                      \
     TENSOR(mixed, ELEM_F32, d->n_mixed, d->n_ubatch) /* recurrent layers */                                            \
     TENSOR(convolved, ELEM_F32, d->n_mixed, d->n_ubatch)                                                               \
     TENSOR(alpha, ELEM_F32, d->n_head_v, d->n_ubatch)                                                                  \

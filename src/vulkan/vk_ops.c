@@ -169,7 +169,9 @@ bool vk_supports(struct backend *b, const struct op *op, const struct op_shapes 
     if (!has_shaders(s))
         return false;
     switch (op->kind) {
-    case OP_ATTENTION: return vk_attention_fits(v, op);
+    case OP_LAYER_NORM:
+    case OP_INDEX: return false;
+    case OP_ATTENTION: return !op->in[4].buffer && vk_attention_fits(v, op);
     case OP_DELTA:
     case OP_SSM: return vk_delta_fits(v, op);
     case OP_ROPE: return vk_head_fits(v, op->rope.head_dim);

@@ -180,6 +180,9 @@ def test_gpu_says_what_it_takes():
     for devices, env in (([], software), (["--gpu", "none"], card)):
         quiet = run(*args, *devices, env=env)
         assert quiet.stdout == want and "GPU" not in quiet.stderr.decode(), quiet.stderr
+    sparse = ["generate", "-m", os.path.join(GOLDEN, "glm_dsa.gguf"), "-p", "Once upon", "-n", 6, "--temp", 0, "--cold"]
+    assert "no GPU: the model's attention" in run(*sparse, env=card).stderr.decode()
+    fails(5, *sparse, "--gpu", 0, says=["sparse attention", "expected no GPU"], env=card)
     auto = run(*args, "--gpu", "auto", env=software)
     assert auto.stdout == want and "no GPU: " in auto.stderr.decode()
     for devices in (["--gpu", "none"], ["--devices", "cpu:1"]):

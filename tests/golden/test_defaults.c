@@ -66,11 +66,12 @@ struct row {
 #define SOFTMAX                                                                                                        \
     "llama deepseek deepseek2 bailingmoe ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe olmoe qwen2moe "     \
     "qwen3moe qwen3next qwen35moe"
-#define SIGMOID "afmoe bailingmoe2 dots1 exaone-moe glm4moe hy_v3 lfm2moe llama4 mimo2 minimax-m2"
+#define SIGMOID "afmoe bailingmoe2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 lfm2moe llama4 mimo2 minimax-m2"
 #define NORMED                                                                                                         \
     "llama ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe lfm2moe mimo2 minimax-m2 qwen3moe qwen3next "      \
     "qwen35moe"
-#define NOT_NORMED "afmoe bailingmoe bailingmoe2 deepseek deepseek2 dots1 exaone-moe glm4moe hy_v3 olmoe qwen2moe"
+#define NOT_NORMED                                                                                                     \
+    "afmoe bailingmoe bailingmoe2 deepseek deepseek2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 olmoe qwen2moe"
 
 static const struct row rows[] = {
     {NULL, "rope.freq_base", IS_FLOAT(10000), IS_FLOAT(700)},

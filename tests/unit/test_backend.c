@@ -641,6 +641,47 @@ static void convolution_is_causal_and_carries_its_inputs_over(void **state)
     }
 }
 
+static void layer_norm_takes_the_mean_away(void **state)
+{
+    enum { N = 37, ROWS = 3 };
+    struct fixture *f = *state;
+    struct err e;
+    float x[ROWS * N], w[N], bias[N], got[ROWS * N];
+    needs_cpu(); /* GPUs refuse it */
+    fill(f, x, ROWS * N);
+    fill(f, w, N);
+    fill(f, bias, N);
+    for (int i = 0; i < N; i++)
+        x[i] = 5 + x[i] * 1e-2f; /* far from zero */
+    for (int is_bare = 0; is_bare < 2; is_bare++) {
+        struct tensor in = tensor_f32(f, N, ROWS, 1, x), out = tensor_f32(f, N, ROWS, 1, NULL);
+        struct tensor tw = tensor_f32(f, N, 1, 1, w), tb = tensor_f32(f, N, 1, 1, bias);
+        struct op op = {.kind = OP_LAYER_NORM, .in = {in}, .out = {out}, .norm = {.eps = 1e-6f}};
+        if (!is_bare) {
+            op.vec[0] = tw;
+            op.vec[1] = tb;
+        }
+        backend_enqueue(f->device, &op);
+        assert_int_equal(backend_read(f->device, &out, got, &e), ERR_OK);
+        for (int r = 0; r < ROWS; r++) {
+            double mean = 0, sum = 0;
+            for (int i = 0; i < N; i++)
+                mean += (double)x[r * N + i] / N;
+            for (int i = 0; i < N; i++)
+                sum += ((double)x[r * N + i] - mean) * ((double)x[r * N + i] - mean);
+            for (int i = 0; i < N; i++) {
+                double y = ((double)x[r * N + i] - mean) / sqrt(sum / N + 1e-6);
+                y = is_bare ? y : y * (double)w[i] + (double)bias[i];
+                assert_true(fabs((double)got[r * N + i] - y) < (r ? 2e-6 : 2e-4));
+            }
+        }
+        backend_buffer_close(f->device, &in.buffer);
+        backend_buffer_close(f->device, &out.buffer);
+        backend_buffer_close(f->device, &tw.buffer);
+        backend_buffer_close(f->device, &tb.buffer);
+    }
+}
+
 enum { D_HEAD_K = 2, D_HEAD_V = 6, D_K = 20, D_V = 37, D_MIXED = 2 * D_HEAD_K * D_K + D_HEAD_V * D_V };
 #define D_EPS 1e-3f /* large, so that it shows */
 
@@ -1429,6 +1470,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_long_context_gives_one_token_the_bits_of_many, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(a_ring_of_positions_gives_the_bits_of_the_whole_cache, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(convolution_is_causal_and_carries_its_inputs_over, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(layer_norm_takes_the_mean_away, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(delta_rule_learns_token_by_token_whatever_the_pieces, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(state_space_takes_token_by_token_whatever_the_pieces, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_compute_the_formula_by_either_dispatch, open_cpu, close_cpu),

@@ -543,6 +543,23 @@ static void layout_tells_latent_attention_and_routing_by_groups(void **state)
         "    router: sigmoid of each; the best 4, chosen with a correction bias, from the best 2 of 4 groups; "
         "weights divided by their sum, times 2.5\n"
         "    shared expert 16 wide\n");
+    assert_layout("glm_dsa", "  mixing, 2 layers (0, 2)\n"
+                             "    latent attention: 4 heads of 12, of which 4 are rotated, values of 8\n"
+                             "    one latent vector of 16 and 4 rotated for all heads; queries through a rank of 24\n"
+                             "    to 16 positions at most, chosen by 12 heads of 64\n"
+                             "    rope\n"
+                             "  mixing, 2 layers (1, 3)\n"
+                             "    latent attention: 4 heads of 12, of which 4 are rotated, values of 8\n"
+                             "    one latent vector of 16 and 4 rotated for all heads; queries through a rank of 24\n"
+                             "    to 16 positions at most, which a layer before chose\n"
+                             "    rope\n"
+                             "  feed-forward, layer 0\n"
+                             "    dense: 48 wide, SwiGLU\n"
+                             "  feed-forward, 3 layers (1-3)\n"
+                             "    sparse: 8 experts 16 wide, SwiGLU, 3 for each token\n"
+                             "    router: sigmoid of each; the best 3, chosen with a correction bias; weights divided "
+                             "by their sum, times 2.5\n"
+                             "    shared expert 16 wide\n");
 }
 
 static void layout_tells_what_is_recurrent(void **state)

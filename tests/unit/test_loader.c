@@ -95,6 +95,29 @@ static void counts_whose_products_overflow_are_refused(void **state)
     refused(&m, "qwen35moe.ssm.state_size", "4294967295");
 }
 
+static void impossible_indexes_of_positions_are_refused(void **state)
+{
+    static const struct {
+        const char *model, *key;
+        uint32_t value;
+        const char *why;
+    } wrong[] = {
+        {"deepseek32", "deepseek32.attention.indexer.top_k", 0, "at least 1"},
+        {"deepseek32", "deepseek32.attention.indexer.key_length", 2, "the 4 that are rotated"},
+        {"glm_dsa", "glm-dsa.attention.indexer.head_count", 0, "at least 1"},
+        {"glm_dsa", "glm-dsa.attention.indexer.head_count", 13, "indexer.attn_q_b.weight"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct model_edit m = golden(wrong[i].model);
+        model_edit_set_u32(&m, wrong[i].key, wrong[i].value);
+        refused(&m, "expected", wrong[i].why);
+    }
+    static const uint32_t nobody_chose[] = {0, 1, 1, 1};
+    struct model_edit m = golden("glm_dsa");
+    model_edit_set_array(&m, "glm-dsa.attention.indexer.types", nobody_chose, 4);
+    refused(&m, "layer 0", "glm-dsa.attention.indexer.types");
+}
+
 static void impossible_recurrent_layers_are_refused(void **state)
 {
     static const struct {
@@ -188,6 +211,7 @@ int main(void)
         cmocka_unit_test(unchanged_copies_are_accepted),
         cmocka_unit_test(floats_out_of_range_are_refused),
         cmocka_unit_test(counts_whose_products_overflow_are_refused),
+        cmocka_unit_test(impossible_indexes_of_positions_are_refused),
         cmocka_unit_test(impossible_recurrent_layers_are_refused),
         cmocka_unit_test(more_layers_than_can_be_told_apart_are_refused),
         cmocka_unit_test(layers_that_rotate_differently_are_refused),

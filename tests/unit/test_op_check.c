@@ -72,6 +72,8 @@ static struct op good(const struct operands *o, enum op_kind kind)
     switch (kind) {
     case OP_EMBED: return (struct op){.kind = kind, .in = {m}, .out = {x}, .weight = {o->w[0]}};
     case OP_RMS_NORM: return (struct op){.kind = kind, .in = {x}, .out = {x}, .vec = {vec(o, 32)}, .norm = {32, 0}};
+    case OP_LAYER_NORM:
+        return (struct op){.kind = kind, .in = {x}, .out = {x}, .vec = {vec(o, N_EMBD), vec(o, N_EMBD)}};
     case OP_MATMUL:
         return (struct op){.kind = kind,
                            .in = {x},
@@ -88,9 +90,14 @@ static struct op good(const struct operands *o, enum op_kind kind)
     case OP_ROPE: return (struct op){.kind = kind, .in = {x, rows(o, 16)}, .out = {x}, .rope = {ROPE_NEOX, DIM, 16}};
     case OP_KV_STORE:
         return (struct op){.kind = kind, .in = {rows(o, N_HEAD_KV * DIM), m, m, ints(o, 7)}, .state = {cache}};
+    case OP_INDEX:
+        return (struct op){.kind = kind,
+                           .in = {rows(o, N_HEAD * DIM), m, m, ints(o, 7), rows(o, N_HEAD)},
+                           .out = {shape(o, ELEM_I32, 9, M, 1)},
+                           .state = {state(o, DIM, ATTENTION_BLOCK, 1)}};
     case OP_ATTENTION:
         return (struct op){.kind = kind,
-                           .in = {rows(o, N_HEAD * DIM), m, m, ints(o, 7)},
+                           .in = {rows(o, N_HEAD * DIM), m, m, ints(o, 7), shape(o, ELEM_I32, 9, M, 1)},
                            .out = {rows(o, N_HEAD * DIM)},
                            .vec = {vec(o, N_HEAD)},
                            .state = {cache, cache},

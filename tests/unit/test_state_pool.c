@@ -41,7 +41,7 @@ static void each_layer_has_what_its_kind_needs(void **state)
     struct state_fixture *t = *state;
     add_attention(t, 0);
     add_sharing(t, 0, 0);
-    add_latent(t);
+    add_latent(t)->attn.latent.index = (struct position_index){.n_chosen = 4, .n_head = 2, .dim = DIM};
     add_recurrent(t);
     open_pool(t);
     const struct layer_pages *y = t->pool->layers;
@@ -52,14 +52,15 @@ static void each_layer_has_what_its_kind_needs(void **state)
     assert_null(y[1].k.page.buffer);
     expect_shape(&y[2].k, N_LATENT, ATTENTION_BLOCK, 1);
     assert_memory_equal(&y[2].k, &y[2].v, sizeof y[2].k); /* keys are values */
+    expect_shape(&y[2].index, DIM, ATTENTION_BLOCK, 1);
     expect_shape(&y[3].past, N_MIXED, N_TAP - 1, 1);
     expect_shape(&y[3].rule, DK, DV, N_HEAD_V);
     assert_null(y[3].k.page.buffer);
     assert_int_equal(t->pool->n_kind, 2);
     assert_int_equal(t->pool->n_cache_kind, 1);
-    /* 13 times 4096 bytes; and whole ones for the heads' states, which lie apart on several memory nodes, and for the
+    /* 15 times 4096 bytes; and whole ones for the heads' states, which lie apart on several memory nodes, and for the
      * inputs */
-    assert_int_equal(page_bytes(t, 0), ATTENTION_BLOCK * 4 * (N_HEAD_KV * (DIM + DIM_V) + N_LATENT));
+    assert_int_equal(page_bytes(t, 0), ATTENTION_BLOCK * 4 * (N_HEAD_KV * (DIM + DIM_V) + N_LATENT + DIM));
     int64_t n_part = backend_n_node(t->f->device) > 1 ? N_HEAD_V : 1;
     assert_int_equal(page_bytes(t, 1), (n_part + 1) * BUFFER_ALIGN);
 }

@@ -1,5 +1,7 @@
 /* Operations on the state of several texts at once, in pages here and there: each text gets the bits that it gets
  * alone, with any number of threads. */
+#include <math.h>
+
 #include "device_fixture.h"
 
 enum { HEAD = 6, HEAD_KV = 2, DK = 32, DV = 64, N_PAGE = 64 };
@@ -204,7 +206,35 @@ struct how {
     int64_t window;
     bool chunked, has_sinks;
     int n_thread;
+    int64_t n_chosen; /* positions that a token sees at most; 0: all */
 };
+
+/* Positions that a token of a text sees, ascending, then -1: all or any. */
+static void choose(int j, int64_t pos, int64_t n_chosen, int32_t *chosen)
+{
+    struct random r = random_seed((uint64_t)(j * 7919 + pos));
+    int64_t n = 0;
+    for (int64_t p = 0; p <= pos; p++) { /* each of the rest is as likely */
+        int64_t left = n_chosen - n, of = pos + 1 - p;
+        if (of <= left || random_unit(&r) * (double)of < (double)left)
+            chosen[n++] = (int32_t)p;
+    }
+    while (n < n_chosen)
+        chosen[n++] = -1;
+}
+
+/* The same for a batch's rows. */
+static struct tensor batch_chosen(struct fixture *f, const struct batch *b, int64_t n_chosen)
+{
+    int64_t m = n_rows(b), t = 0;
+    int32_t *x = calloc((size_t)(m * n_chosen), sizeof *x);
+    for (int i = 0; i < b->n; i++)
+        for (int64_t r = 0; r < b->n_row[i]; r++, t++)
+            choose(b->text[i], lengths[b->text[i]] - b->n_row[i] + r, n_chosen, x + t * n_chosen);
+    struct tensor y = tensor_i32(f, n_chosen, m, x);
+    free(x);
+    return y;
+}
 
 /* A batch's results. Owned by the caller (free). */
 static float *attend(struct fixture *f, const struct caches *c, const struct batch *b, const struct how *how)
@@ -212,7 +242,7 @@ static float *attend(struct fixture *f, const struct caches *c, const struct bat
     static const float sinks[HEAD] = {0.5f, 2, -1, 0, 1, 3};
     int64_t m = n_rows(b), dv = c->is_latent ? DK : DV;
     struct tensor pos, table, q = batch_rows(f, b, 3, HEAD * DK), out = tensor_f32(f, HEAD * dv, m, 1, NULL);
-    struct tensor tsinks = tensor_f32(f, HEAD, 1, 1, sinks);
+    struct tensor tsinks = tensor_f32(f, HEAD, 1, 1, sinks), chosen = {0};
     float *y = malloc(tensor_bytes(&out));
     make_lists(f, c, b, &pos, &table);
     struct op op = {.kind = OP_ATTENTION,
@@ -222,11 +252,13 @@ static float *attend(struct fixture *f, const struct caches *c, const struct bat
                     .attention = {.n_head = HEAD, .scale = 1, .window = how->window, .chunked = how->chunked}};
     if (how->has_sinks)
         op.vec[0] = tsinks;
+    if (how->n_chosen)
+        op.in[4] = chosen = batch_chosen(f, b, how->n_chosen);
     pool_use(f->pool, how->n_thread);
     backend_enqueue(f->device, &op);
     read_back(f, &out, y);
     pool_use(f->pool, pool_n_threads(f->pool));
-    close_tensors(f, (struct tensor *[]){&pos, &table, &q, &out, &tsinks}, 5);
+    close_tensors(f, (struct tensor *[]){&pos, &table, &q, &out, &tsinks, &chosen}, 6);
     return y;
 }
 
@@ -234,15 +266,17 @@ static float *attend(struct fixture *f, const struct caches *c, const struct bat
 static void expect_alone(struct fixture *f, const struct caches *c, const struct batch *b, const struct how *how)
 {
     size_t n = (size_t)(HEAD * (c->is_latent ? DK : DV));
+    struct how one_thread = *how;
+    one_thread.n_thread = 1;
     float *got = attend(f, c, b, how), *at = got;
     for (int i = 0; i < b->n; i++) {
         const struct batch alone = {1, {b->text[i]}, {b->n_row[i]}};
-        float *want = attend(f, c, &alone, &(struct how){how->window, how->chunked, how->has_sinks, 1});
+        float *want = attend(f, c, &alone, &one_thread);
         assert_memory_equal(at, want, n * (size_t)b->n_row[i] * sizeof *at);
         at += n * (size_t)b->n_row[i];
         free(want);
         const struct batch last = {1, {b->text[i]}, {1}};
-        want = attend(f, c, &last, &(struct how){how->window, how->chunked, how->has_sinks, 1});
+        want = attend(f, c, &last, &one_thread);
         assert_memory_equal(at - n, want, n * sizeof *at);
         free(want);
     }
@@ -271,8 +305,10 @@ static void expect_all_batches(struct fixture *f, const struct caches *c, const 
 static void texts_are_attended_together_as_alone(void **state)
 {
     static const enum elem_type types[] = {ELEM_F32, ELEM_F16, ELEM_Q8_0};
-    static const struct how hows[] = {
-        {0, false, false, 0}, {100, false, true, 0}, {600, false, false, 0}, {128, true, true, 0}};
+    static const struct how hows[] = {{.window = 0},
+                                      {.window = 100, .has_sinks = true},
+                                      {.window = 600},
+                                      {.window = 128, .chunked = true, .has_sinks = true}};
     struct fixture *f = *state;
     for (int i = 0; i < 3; i++) {
         struct caches c = open_caches(f, types[i], false);
@@ -294,6 +330,207 @@ static void latent_caches_are_attended_together_as_alone(void **state)
         close_caches(f, &c);
     }
 }
+
+/* ---- INDEX, and ATTENTION to what it chose ----------------------------------------------------------------------- */
+
+static void chosen_positions_are_attended_together_as_alone(void **state)
+{
+    static const enum elem_type types[] = {ELEM_F32, ELEM_F16, ELEM_Q8_0};
+    static const int64_t chosen[] = {1, 40, 700};
+    struct fixture *f = *state;
+    needs_cpu(); /* GPUs refuse it */
+    for (int i = 0; i < 3; i++)
+        for (int is_latent = 0; is_latent < 2; is_latent++) {
+            struct caches c = open_caches(f, types[i], is_latent);
+            store_all(f, &c);
+            for (int k = 0; k < 3; k++)
+                expect_all_batches(f, &c, &(struct how){.n_chosen = chosen[k]});
+            close_caches(f, &c);
+        }
+}
+
+/* Where there is room for all positions, the bits are those of plain attention. */
+static void all_positions_chosen_is_no_choice(void **state)
+{
+    struct fixture *f = *state;
+    needs_cpu(); /* GPUs refuse it */
+    struct caches c = open_caches(f, ELEM_F16, true);
+    store_all(f, &c);
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        float *x = attend(f, &c, &batches[i], &(struct how){.n_thread = 3, .n_chosen = 1300});
+        float *y = attend(f, &c, &batches[i], &(struct how){.n_thread = 3});
+        assert_memory_equal(x, y, (size_t)(n_rows(&batches[i]) * HEAD * DK) * sizeof *x);
+        free(x);
+        free(y);
+    }
+    close_caches(f, &c);
+}
+
+/* By the definition, in double: a softmax over what is chosen. */
+static void other_positions_do_not_count(void **state)
+{
+    enum { TEXT = 3, N_ROW = 3, N_CHOSEN = 40 };
+    struct fixture *f = *state;
+    needs_cpu(); /* GPUs refuse it */
+    struct caches c = open_caches(f, ELEM_F32, true);
+    const struct batch b = {1, {TEXT}, {N_ROW}};
+    store_all(f, &c);
+    float *got = attend(f, &c, &b, &(struct how){.n_thread = 1, .n_chosen = N_CHOSEN});
+    for (int64_t t = 0; t < N_ROW; t++) {
+        int64_t pos = lengths[TEXT] - N_ROW + t;
+        float q[HEAD * DK], k[DK];
+        int32_t chosen[N_CHOSEN];
+        row_numbers(TEXT, pos, 3, q, HEAD * DK);
+        choose(TEXT, pos, N_CHOSEN, chosen);
+        for (int head = 0; head < HEAD; head++) {
+            double sum = 0, o[DK] = {0};
+            for (int i = 0; i < N_CHOSEN; i++) {
+                double score = 0;
+                row_numbers(TEXT, chosen[i], 1, k, DK);
+                for (int d = 0; d < DK; d++)
+                    score += (double)q[head * DK + d] * (double)k[d];
+                sum += exp(score);
+                for (int d = 0; d < DK; d++)
+                    o[d] += exp(score) * (double)k[d];
+            }
+            for (int d = 0; d < DK; d++)
+                assert_true(fabs((double)got[(t * HEAD + head) * DK + d] - o[d] / sum) < 1e-5);
+        }
+    }
+    free(got);
+    close_caches(f, &c);
+}
+
+/* What INDEX chooses for a batch, [k][M]. Owned by the caller (free). */
+static int32_t *index_rows(struct fixture *f, const struct caches *c, const struct batch *b, int64_t k, int n_thread)
+{
+    int64_t m = n_rows(b);
+    struct tensor pos, table, q = batch_rows(f, b, 3, HEAD * DK), weights = batch_rows(f, b, 4, HEAD);
+    struct tensor out = tensor_i32(f, k, m, NULL);
+    int32_t *y = malloc(tensor_bytes(&out));
+    make_lists(f, c, b, &pos, &table);
+    pool_use(f->pool, n_thread);
+    backend_enqueue(
+        f->device,
+        &(struct op){.kind = OP_INDEX, .in = {q, pos, table, c->tpages, weights}, .out = {out}, .state = {c->k}});
+    read_back(f, &out, y);
+    pool_use(f->pool, pool_n_threads(f->pool));
+    close_tensors(f, (struct tensor *[]){&pos, &table, &q, &weights, &out}, 5);
+    return y;
+}
+
+static double index_score(int j, int64_t pos, int64_t p)
+{
+    float q[HEAD * DK], weights[HEAD], k[DK];
+    double sum = 0;
+    row_numbers(j, pos, 3, q, HEAD * DK);
+    row_numbers(j, pos, 4, weights, HEAD);
+    row_numbers(j, p, 1, k, DK);
+    for (int head = 0; head < HEAD; head++) {
+        double score = 0;
+        for (int d = 0; d < DK; d++)
+            score += (double)q[head * DK + d] * (double)k[d];
+        sum += (double)weights[head] * (score < 0 ? 0 : score);
+    }
+    return sum;
+}
+
+/* A list ascends and has what is best by the definition, in double. */
+static void expect_best(int j, int64_t pos, const int32_t *chosen, int64_t k)
+{
+    int64_t n = pos + 1 < k ? pos + 1 : k;
+    double worst = INFINITY, best_left = -INFINITY;
+    for (int64_t i = 0, p = 0; p <= pos; p++) {
+        double score = index_score(j, pos, p);
+        if (i < n && chosen[i] == p) {
+            worst = fmin(worst, score);
+            i++;
+        } else {
+            best_left = fmax(best_left, score);
+        }
+        assert_true(p < pos || i == n);
+    }
+    for (int64_t i = n; i < k; i++)
+        assert_int_equal(chosen[i], -1);
+    assert_true(best_left <= worst + 1e-5);
+}
+
+static void an_index_chooses_the_best(void **state)
+{
+    static const int64_t chosen[] = {1, 40, 700};
+    const struct batch b = {4, {1, 3, 5, 4}, {1, 2, 65, 3}};
+    struct fixture *f = *state;
+    needs_cpu(); /* GPUs refuse it */
+    struct caches c = open_caches(f, ELEM_F32, true);
+    store_all(f, &c);
+    for (int i = 0; i < 3; i++) {
+        int32_t *got = index_rows(f, &c, &b, chosen[i], 3), *at = got;
+        for (int j = 0; j < b.n; j++)
+            for (int64_t r = 0; r < b.n_row[j]; r++, at += chosen[i])
+                expect_best(b.text[j], lengths[b.text[j]] - b.n_row[j] + r, at, chosen[i]);
+        free(got);
+    }
+    close_caches(f, &c);
+}
+
+static void an_index_chooses_together_as_alone(void **state)
+{
+    enum { K = 50 };
+    static const enum elem_type types[] = {ELEM_F32, ELEM_F16, ELEM_Q8_0};
+    struct fixture *f = *state;
+    needs_cpu(); /* GPUs refuse it */
+    for (int type = 0; type < 3; type++) {
+        struct caches c = open_caches(f, types[type], true);
+        store_all(f, &c);
+        for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+            const struct batch *b = &batches[i];
+            int32_t *got = index_rows(f, &c, b, K, 3), *at = got;
+            for (int j = 0; j < b->n; j++) {
+                const struct batch alone = {1, {b->text[j]}, {b->n_row[j]}};
+                int32_t *want = index_rows(f, &c, &alone, K, 1);
+                assert_memory_equal(at, want, (size_t)(K * b->n_row[j]) * sizeof *at);
+                at += K * b->n_row[j];
+                free(want);
+            }
+            free(got);
+        }
+        close_caches(f, &c);
+    }
+}
+
+/* Of equal scores the first ones; NaN comes last. */
+static void an_index_of_equal_scores_takes_the_first(void **state)
+{
+    enum { TEXT = 5, K = 7, AT = 10 };
+    struct fixture *f = *state;
+    needs_cpu(); /* GPUs refuse it */
+    struct caches c = open_caches(f, ELEM_F32, true);
+    const struct batch b = {1, {TEXT}, {1}};
+    float row[DK] = {0};
+    store_all(f, &c);
+    for (int64_t p = 0; p < lengths[TEXT]; p++) { /* no score but two, and those of the first are none */
+        row[0] = p < 3 ? NAN : 0;
+        if (p == AT || p == AT + 30)
+            row_numbers(TEXT, p, 1, row, DK);
+        int32_t page = c.pages[c.table[TEXT] + p / ATTENTION_BLOCK];
+        const struct tensor t = tensor_rows(paged_part(&c.k, page, 0), p % ATTENTION_BLOCK, 1);
+        backend_write(f->device, &t, row);
+        memset(row, 0, sizeof row);
+    }
+    int32_t *got = index_rows(f, &c, &b, K, 1);
+    int n_best = 0, n_first = 0;
+    for (int i = 0; i < K; i++) {
+        bool is_special = got[i] == AT || got[i] == AT + 30;
+        n_best += is_special;
+        assert_true(got[i] >= 3 && (is_special || got[i] == 3 + n_first++));
+    }
+    assert_int_equal(n_best, (index_score(TEXT, lengths[TEXT] - 1, AT) > 0) +
+                                 (index_score(TEXT, lengths[TEXT] - 1, AT + 30) > 0));
+    free(got);
+    close_caches(f, &c);
+}
+
+/* ---- places ------------------------------------------------------------------------------------------------------ */
 
 /* Where a text lies in the caches, and beside whom, is of no account. */
 static void other_pages_give_the_same_bits(void **state)
@@ -621,6 +858,12 @@ int main(void)
         TEST(a_row_lies_where_its_page_says),
         TEST(texts_are_attended_together_as_alone),
         TEST(latent_caches_are_attended_together_as_alone),
+        TEST(chosen_positions_are_attended_together_as_alone),
+        TEST(all_positions_chosen_is_no_choice),
+        TEST(other_positions_do_not_count),
+        TEST(an_index_chooses_the_best),
+        TEST(an_index_chooses_together_as_alone),
+        TEST(an_index_of_equal_scores_takes_the_first),
         TEST(other_pages_give_the_same_bits),
         TEST(blocks_that_nobody_sees_need_not_be_listed),
         TEST(runs_in_one_operation_give_the_bits_of_each_row_alone),

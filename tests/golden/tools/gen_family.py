@@ -24,6 +24,7 @@ DEFAULTS = dict(
     yarn_factor=0.0, yarn_orig=64, yarn_log_mul=0.0, temperature_scale=0.0,
     no_rope=0, window=0, windowed="", n_kv_windowed=0, freq_base_windowed=0.0, value_scale=0.0, sinks=0, out_gate=0, post_norms=0,
     recurrent="", n_key_head=2, n_value_head=4, state=8, conv=4,  # which layers are recurrent: "1101"
+    latent=0, q_rank=0, index_heads=0, index_dim=64, index_chosen=16, index_types="",  # latent attention, and its index of positions
     recurrence="delta",  # "delta": gated delta nets, "mamba2": state spaces, "conv": short convolutions
 )
 
@@ -54,6 +55,10 @@ FAMILIES = dict(
                        no_rope=1, recurrence="mamba2", recurrent="1101", n_value_head=8, state=16),
     lfm2=dict(n_expert=0, n_layer=4, tie=1, qk_norm="head", recurrence="conv", recurrent="1101", conv=3),
     lfm2moe=dict(n_layer=4, n_dense=1, tie=1, qk_norm="head", gating=2, choice_bias=1, recurrence="conv", recurrent="1101", conv=3),
+    deepseek32=dict(n_layer=4, n_shared=1, n_dense=1, gating=2, choice_bias=1, groups=4, groups_used=2, wscale=2.5, wnorm=1, latent=16, q_rank=24,
+                    hd=12, hd_v=8, n_rot=4, index_heads=12, yarn_factor=4.0, yarn_orig=64, yarn_log_mul=0.1),
+    glm_dsa=dict(arch="glm-dsa", n_layer=4, n_shared=1, n_dense=1, gating=2, choice_bias=1, wscale=2.5, wnorm=1, latent=16, q_rank=24, hd=12,
+                 hd_v=8, n_rot=4, index_heads=12, index_types="1010"),
     mistral3=dict(n_expert=0, yarn_factor=4.0, yarn_orig=16, yarn_log_mul=1.0, temperature_scale=0.1),
 )
 
@@ -140,6 +145,8 @@ def n_ssm_inner(c):
 def n_kv(c, layer):
     if c["recurrence"] != "delta" and is_recurrent(c, layer):
         return 0
+    if c["latent"]:
+        return 1
     return c["n_kv_windowed"] if c["windowed"] and c["windowed"][layer] == "1" else c["n_kv"]
 
 
@@ -156,9 +163,17 @@ def add_metadata(m):
     elif c["recurrence"] != "delta":
         m.array("%.attention.head_count_kv", I32, [n_kv(c, i) for i in range(c["n_layer"])])
     else:
-        m.key("%.attention.head_count_kv", U32, c["n_kv"])
-    m.key("%.attention.key_length", U32, c["hd"])
-    m.key("%.attention.value_length", U32, c["hd_v"] or c["hd"])
+        m.key("%.attention.head_count_kv", U32, n_kv(c, 0))
+    if c["latent"]:
+        for key, v in (("key_length", c["latent"] + c["n_rot"]), ("value_length", c["latent"]), ("key_length_mla", c["hd"]), ("value_length_mla", c["hd_v"]),
+                       ("kv_lora_rank", c["latent"]), ("q_lora_rank", c["q_rank"]), ("indexer.head_count", c["index_heads"]),
+                       ("indexer.key_length", c["index_dim"]), ("indexer.top_k", c["index_chosen"])):
+            m.optional("%.attention." + key, U32, v)
+        if c["index_types"]:
+            m.array("%.attention.indexer.types", BOOL, [t == "1" for t in c["index_types"]])
+    else:
+        m.key("%.attention.key_length", U32, c["hd"])
+        m.key("%.attention.value_length", U32, c["hd_v"] or c["hd"])
     m.optional("%.rope.freq_base_swa", F32, c["freq_base_windowed"])
     m.optional("%.attention.value_scale", F32, c["value_scale"])
     m.key("%.rope.dimension_count", U32, c["n_rot"] or c["hd"])
@@ -225,6 +240,26 @@ def add_attention(m, p, i):
         m.vector(p + "attn_k_norm.weight", [n_k if c["qk_norm"] == "all" else c["hd"]], 0.15, 1.25)
 
 
+def add_latent_attention(m, p, i):
+    c = m.c
+    n_embd, n_head, rank, latent, nope = c["n_embd"], c["n_head"], c["q_rank"], c["latent"], c["hd"] - c["n_rot"]
+    m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
+    m.matrix(p + "attn_q_a.weight", [n_embd, rank], 1.2)
+    m.vector(p + "attn_q_a_norm.weight", [rank], 0.15, 1)
+    m.matrix(p + "attn_q_b.weight", [rank, n_head * c["hd"]], 1.5)
+    m.matrix(p + "attn_kv_a_mqa.weight", [n_embd, latent + c["n_rot"]], 1.2)
+    m.vector(p + "attn_kv_a_norm.weight", [latent], 0.15, 1)
+    m.matrix(p + "attn_k_b.weight", [nope, latent, n_head], 1.5)
+    m.matrix(p + "attn_v_b.weight", [latent, c["hd_v"], n_head], 1.2)
+    m.matrix(p + "attn_output.weight", [n_head * c["hd_v"], n_embd], 2)
+    if c["index_heads"] and (not c["index_types"] or c["index_types"][i] == "1"):
+        m.matrix(p + "indexer.attn_q_b.weight", [rank, c["index_heads"] * c["index_dim"]], 1.5)
+        m.matrix(p + "indexer.attn_k.weight", [n_embd, c["index_dim"]], 1.5)
+        m.matrix(p + "indexer.proj.weight", [n_embd, c["index_heads"]], 1.5)
+        m.vector(p + "indexer.k_norm.weight", [c["index_dim"]], 0.15, 1)
+        m.vector(p + "indexer.k_norm.bias", [c["index_dim"]], 0.3)
+
+
 def add_delta_net(m, p):
     c = m.c
     n_embd, n_head, n_v = c["n_embd"], c["n_value_head"], c["n_value_head"] * c["state"]
@@ -286,6 +321,8 @@ def add_layer(m, i):
     is_qwen = c["recurrent"] != "" and c["recurrence"] == "delta"
     if is_recurrent(c, i):
         {"delta": add_delta_net, "mamba2": add_mamba2, "conv": add_short_conv}[c["recurrence"]](m, p)
+    elif c["latent"]:
+        add_latent_attention(m, p, i)
     else:
         add_attention(m, p, i)
     m.vector(p + ("post_attention_norm" if is_qwen else "ffn_norm") + ".weight", [c["n_embd"]], 0.15, 1)

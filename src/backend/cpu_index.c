@@ -1,0 +1,167 @@
+/* INDEX: for each token the positions that its attention will see. Scores of blocks of positions are products of the
+ * float kernels; those of a token are a row, from which the best are picked. Tokens that see no more than there is room
+ * for have no scores. Tokens are taken together as far as their rows of scores fit in SCORE_BYTES. */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu_ops_internal.h"
+
+enum { SCORE_BYTES = 16 << 20 };
+
+struct index_loop {
+    struct cpu *c;
+    const struct op *op;
+    int64_t dim, n_head, k; /* of a key; of queries; positions chosen at most */
+    int64_t t0, n_t;        /* the tokens at hand, all of one text */
+    int64_t n_pos;          /* positions that the last of them sees */
+    float *scores;          /* [n_t][n_pos rounded up to a block] */
+    float *work;            /* for each thread: a block's keys, its products with a token's queries */
+};
+
+static int32_t pos_of(const struct index_loop *l, int64_t t)
+{
+    return ((const int32_t *)tensor_data(&l->op->in[1]))[t];
+}
+
+static int32_t table_of(const struct index_loop *l, int64_t t)
+{
+    return ((const int32_t *)tensor_data(&l->op->in[2]))[t];
+}
+
+static int64_t score_stride(const struct index_loop *l)
+{
+    return (l->n_pos + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK * ATTENTION_BLOCK;
+}
+
+static int64_t work_elems(const struct index_loop *l)
+{
+    return ATTENTION_BLOCK * (l->dim + l->n_head);
+}
+
+/* A block's keys as a matrix of floats or halves. */
+static const void *block_keys(const struct index_loop *l, int64_t block, float *work, enum quant_type *type)
+{
+    const struct paged *s = &l->op->state[0];
+    const int32_t *pages = (const int32_t *)tensor_data(&l->op->in[3]) + table_of(l, l->t0);
+    assert(pages[block] >= 0);
+    const void *keys = paged_data(s, pages[block], 0);
+    *type = s->page.type == ELEM_F16 ? QUANT_F16 : QUANT_F32;
+    if (s->page.type != ELEM_Q8_0)
+        return keys;
+    l->c->kernels->q8_0_to_f32(work, keys, ATTENTION_BLOCK * l->dim);
+    return work;
+}
+
+/* scores[r] = the sum over heads, ascending, of weights[head] * relu(product[head][r]) */
+static void add_heads(const float *weights, const float *product, int64_t n_head, float *scores)
+{
+    float sum[ATTENTION_BLOCK] = {0};
+    for (int64_t h = 0; h < n_head; h++)
+        for (int64_t r = 0; r < ATTENTION_BLOCK; r++) {
+            float p = product[h * ATTENTION_BLOCK + r];
+            sum[r] = fmaf(weights[h], p < 0 ? 0 : p, sum[r]);
+        }
+    memcpy(scores, sum, sizeof sum);
+}
+
+/* A block's scores for all tokens at hand that see of it; what they don't see has some score, too. */
+static void score_task(void *arg, size_t task, int thread)
+{
+    const struct index_loop *l = arg;
+    int64_t block = (int64_t)task, p0 = block * ATTENTION_BLOCK;
+    float *keys = l->work + thread * work_elems(l), *product = keys + ATTENTION_BLOCK * l->dim;
+    enum quant_type type;
+    const void *w = block_keys(l, block, keys, &type);
+    for (int64_t t = l->t0; t < l->t0 + l->n_t && !pool_is_cancelled(l->c->pool); t++) {
+        if (pos_of(l, t) < p0)
+            continue;
+        const struct kernel_act x = {.kind = QUANT_ACT_FLOAT, .k = l->dim, .f32 = tensor_row(&l->op->in[0], t)};
+        const struct kernel_matmul a = {.w = w,
+                                        .k = l->dim,
+                                        .n_row = ATTENTION_BLOCK,
+                                        .row1 = ATTENTION_BLOCK,
+                                        .x = &x,
+                                        .m = l->n_head,
+                                        .y = product,
+                                        .ldy = ATTENTION_BLOCK};
+        l->c->kernels->matmul[type](&a);
+        add_heads(tensor_row(&l->op->in[4], t), product, l->n_head, l->scores + (t - l->t0) * score_stride(l) + p0);
+    }
+}
+
+/* A score as a number that is in the same order; NaN is the lowest. */
+static uint32_t order_of(float score)
+{
+    uint32_t bits;
+    if (isnan(score))
+        return 0;
+    score += 0.0f; /* -0 is 0 */
+    memcpy(&bits, &score, sizeof bits);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+/* The k-th largest of n numbers, n >= k: its bits are found from the highest on. */
+static uint32_t find_kth(const float *scores, int64_t n, int64_t k)
+{
+    uint32_t kth = 0;
+    for (uint32_t bit = 0x80000000u; bit; bit >>= 1) {
+        int64_t n_above = 0;
+        for (int64_t i = 0; i < n; i++)
+            n_above += order_of(scores[i]) >= (kth | bit);
+        if (n_above >= k)
+            kth |= bit;
+    }
+    return kth;
+}
+
+/* All positions where they fit, else the best, of equal ones the first. */
+static void choose_task(void *arg, size_t i, int thread)
+{
+    const struct index_loop *l = arg;
+    int64_t t = l->t0 + (int64_t)i, n = pos_of(l, t) + 1, n_out = 0;
+    int32_t *out = (int32_t *)tensor_data(&l->op->out[0]) + t * l->k;
+    const float *scores = l->scores + (int64_t)i * score_stride(l);
+    uint32_t kth = n > l->k ? find_kth(scores, n, l->k) : 0;
+    int64_t n_equal = l->k;
+    for (int64_t p = 0; p < n && n > l->k; p++)
+        n_equal -= order_of(scores[p]) > kth;
+    for (int64_t p = 0; p < n; p++) {
+        uint32_t o = n > l->k ? order_of(scores[p]) : 1;
+        if (o > kth || (o == kth && n_equal-- > 0))
+            out[n_out++] = (int32_t)p;
+    }
+    while (n_out < l->k)
+        out[n_out++] = -1;
+}
+
+/* Takes tokens of one text from t0 on, as many as fit. */
+static bool index_tokens(struct index_loop *l)
+{
+    int64_t m = l->op->in[0].ne[1], most = SCORE_BYTES / (int64_t)sizeof(float);
+    l->n_t = 1;
+    l->n_pos = pos_of(l, l->t0) + 1;
+    while (l->t0 + l->n_t < m && table_of(l, l->t0 + l->n_t) == table_of(l, l->t0) &&
+           (l->n_t + 1) * (l->n_pos + ATTENTION_BLOCK) <= most) {
+        l->n_t++;
+        l->n_pos++;
+    }
+    bool has_scores = l->n_pos > l->k;
+    if (has_scores) {
+        l->scores = cpu_scratch(l->c, SCRATCH_SPANS, (size_t)(l->n_t * score_stride(l)) * sizeof(float));
+        if (!l->scores)
+            return false;
+        pool_run(l->c->pool, (size_t)(score_stride(l) / ATTENTION_BLOCK), score_task, l);
+    }
+    pool_run(l->c->pool, (size_t)l->n_t, choose_task, l);
+    return true;
+}
+
+void cpu_op_index(struct cpu *c, const struct op *op)
+{
+    int64_t dim = op->state[0].page.ne[0];
+    struct index_loop l = {.c = c, .op = op, .dim = dim, .n_head = op->in[4].ne[0], .k = op->out[0].ne[0]};
+    l.work = cpu_scratch(c, SCRATCH_THREAD, (size_t)(work_elems(&l) * pool_n_threads(c->pool)) * sizeof(float));
+    for (bool ok = l.work; ok && l.t0 < op->in[0].ne[1]; l.t0 += l.n_t)
+        ok = index_tokens(&l);
+}
