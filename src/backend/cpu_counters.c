@@ -28,37 +28,36 @@ static void count_weights(struct cpu *c, const struct op *op, int64_t m)
 /* The positions that a token sees of those before it: all, a window, or as many as are chosen. */
 static int64_t n_visible(const struct op *op, int32_t pos)
 {
-    bool is_attention = op->kind == OP_ATTENTION;
-    int64_t most = !is_attention ? 0 : op->in[4].buffer ? op->in[4].ne[0] : op->attention.window;
+    int64_t most = op->in[4].buffer ? op->in[4].ne[0] : op->attention.window;
     return most && pos >= most ? most : pos + 1;
 }
 
-/* Of ATTENTION and INDEX: pairs of a token and a position that it sees, and positions that are read, each text's once.
- */
-static void count_positions(const struct op *op, int64_t *n_seen, int64_t *n_read)
-{
-    const int32_t *pos = tensor_data(&op->in[1]), *table = tensor_data(&op->in[2]);
-    for (int64_t i = 0; i < op->in[0].ne[1]; i++) {
-        bool is_first = i == 0 || table[i] != table[i - 1];
-        *n_seen += n_visible(op, pos[i]);
-        *n_read += is_first ? n_visible(op, pos[i]) : 1;
-    }
-}
-
+/* Tokens that see all positions have no scores. Each text's keys are read once. */
 static void count_index(struct op_counters *t, const struct op *op)
 {
     const struct tensor *k = &op->state[0].page;
-    int64_t n_seen = 0, n_read = 0;
-    count_positions(op, &n_seen, &n_read);
+    const int32_t *pos = tensor_data(&op->in[1]), *table = tensor_data(&op->in[2]);
+    int64_t n_seen = 0, n_read = 0, m = op->in[0].ne[1];
+    for (int64_t i = 0; i < m; i++) {
+        int64_t n = pos[i] < op->out[0].ne[0] ? 0 : pos[i] + 1;
+        n_seen += n;
+        n_read += i + 1 == m || table[i + 1] != table[i] ? n : 0;
+    }
     t->n_bytes += (uint64_t)n_read * elem_row_bytes(k->type, k->ne[0]);
     t->n_float += (uint64_t)(n_seen * op->in[0].ne[0]);
 }
 
+/* Each text's cache is read once. */
 static void count_attention(struct op_counters *t, const struct op *op)
 {
     const struct tensor *k = &op->state[0].page, *v = &op->state[1].page;
-    int64_t n_seen = 0, n_read = 0;
-    count_positions(op, &n_seen, &n_read);
+    const int32_t *pos = tensor_data(&op->in[1]), *table = tensor_data(&op->in[2]);
+    int64_t m = op->in[0].ne[1], n_seen = 0, n_read = 0;
+    for (int64_t i = 0; i < m; i++) {
+        bool is_first = i == 0 || table[i] != table[i - 1];
+        n_seen += n_visible(op, pos[i]);
+        n_read += is_first ? n_visible(op, pos[i]) : 1;
+    }
     size_t row_bytes = elem_row_bytes(k->type, k->ne[0]);
     row_bytes += cpu_attention_is_latent(op) ? 0 : elem_row_bytes(v->type, v->ne[0]);
     t->n_bytes += (uint64_t)(n_read * k->ne[2]) * row_bytes;

@@ -1,13 +1,13 @@
 /* INDEX: for each token the positions that its attention will see. Scores of blocks of positions are products of the
- * float kernels; those of a token are a row, from which the best are picked. Tokens that see no more than there is room
- * for have no scores. Tokens are taken together as far as their rows of scores fit in SCORE_BYTES. */
+ * float kernels; those of a token are a row of ranks, from which the best are picked. Tokens that see no more than
+ * there is room for have none. Tokens are taken together as far as their rows fit in RANK_BYTES. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu_ops_internal.h"
 
-enum { SCORE_BYTES = 16 << 20 };
+enum { RANK_BYTES = 16 << 20 };
 
 struct index_loop {
     struct cpu *c;
@@ -15,7 +15,7 @@ struct index_loop {
     int64_t dim, n_head, k; /* of a key; of queries; positions chosen at most */
     int64_t t0, n_t;        /* the tokens at hand, all of one text */
     int64_t n_pos;          /* positions that the last of them sees */
-    float *scores;          /* [n_t][n_pos rounded up to a block] */
+    uint32_t *ranks;        /* of scores, [n_t][n_pos rounded up to a block] */
     float *work;            /* for each thread: a block's keys, its products with a token's queries */
 };
 
@@ -29,7 +29,7 @@ static int32_t table_of(const struct index_loop *l, int64_t t)
     return ((const int32_t *)tensor_data(&l->op->in[2]))[t];
 }
 
-static int64_t score_stride(const struct index_loop *l)
+static int64_t rank_stride(const struct index_loop *l)
 {
     return (l->n_pos + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK * ATTENTION_BLOCK;
 }
@@ -53,16 +53,29 @@ static const void *block_keys(const struct index_loop *l, int64_t block, float *
     return work;
 }
 
-/* scores[r] = the sum over heads, ascending, of weights[head] * relu(product[head][r]) */
-static void add_heads(const float *weights, const float *product, int64_t n_head, float *scores)
+/* A score as a number that is in the same order; NaN is the lowest. */
+static uint32_t order_of(float score)
+{
+    uint32_t bits;
+    if (isnan(score))
+        return 0;
+    score += 0.0f; /* -0 is 0 */
+    memcpy(&bits, &score, sizeof bits);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+/* ranks[r] stands for the sum over heads, ascending, of weights[head] * relu(product[head][r]). product is overwritten.
+ */
+static void rank_block(const struct kernels *kern, const float *weights, float *product, int64_t n_head,
+                       uint32_t *ranks)
 {
     float sum[ATTENTION_BLOCK] = {0};
+    for (int64_t i = 0; i < n_head * ATTENTION_BLOCK; i++)
+        product[i] = product[i] < 0 ? 0 : product[i];
     for (int64_t h = 0; h < n_head; h++)
-        for (int64_t r = 0; r < ATTENTION_BLOCK; r++) {
-            float p = product[h * ATTENTION_BLOCK + r];
-            sum[r] = fmaf(weights[h], p < 0 ? 0 : p, sum[r]);
-        }
-    memcpy(scores, sum, sizeof sum);
+        kern->fma_scalar(sum, product + h * ATTENTION_BLOCK, weights[h], ATTENTION_BLOCK);
+    for (int64_t r = 0; r < ATTENTION_BLOCK; r++)
+        ranks[r] = order_of(sum[r]);
 }
 
 /* A block's scores for all tokens at hand that see of it; what they don't see has some score, too. */
@@ -86,32 +99,29 @@ static void score_task(void *arg, size_t task, int thread)
                                         .y = product,
                                         .ldy = ATTENTION_BLOCK};
         l->c->kernels->matmul[type](&a);
-        add_heads(tensor_row(&l->op->in[4], t), product, l->n_head, l->scores + (t - l->t0) * score_stride(l) + p0);
+        rank_block(l->c->kernels, tensor_row(&l->op->in[4], t), product, l->n_head,
+                   l->ranks + (t - l->t0) * rank_stride(l) + p0);
     }
 }
 
-/* A score as a number that is in the same order; NaN is the lowest. */
-static uint32_t order_of(float score)
+/* The k-th largest of n ranks, n >= k, and how many of those that equal it are among the k: digit by digit, the highest
+ * first. */
+static uint32_t find_kth(const uint32_t *ranks, int64_t n, int64_t k, int64_t *n_equal)
 {
-    uint32_t bits;
-    if (isnan(score))
-        return 0;
-    score += 0.0f; /* -0 is 0 */
-    memcpy(&bits, &score, sizeof bits);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
-/* The k-th largest of n numbers, n >= k: its bits are found from the highest on. */
-static uint32_t find_kth(const float *scores, int64_t n, int64_t k)
-{
-    uint32_t kth = 0;
-    for (uint32_t bit = 0x80000000u; bit; bit >>= 1) {
-        int64_t n_above = 0;
+    enum { DIGIT_BITS = 8, N_DIGIT = 1 << DIGIT_BITS };
+    uint32_t kth = 0, known = 0; /* known: the bits that have been found */
+    for (int shift = 32 - DIGIT_BITS; shift >= 0; shift -= DIGIT_BITS) {
+        int64_t count[N_DIGIT] = {0};
+        uint32_t digit = N_DIGIT - 1;
         for (int64_t i = 0; i < n; i++)
-            n_above += order_of(scores[i]) >= (kth | bit);
-        if (n_above >= k)
-            kth |= bit;
+            if ((ranks[i] & known) == kth)
+                count[ranks[i] >> shift & (N_DIGIT - 1)]++;
+        for (; count[digit] < k; digit--)
+            k -= count[digit];
+        kth |= digit << shift;
+        known |= (uint32_t)(N_DIGIT - 1) << shift;
     }
+    *n_equal = k;
     return kth;
 }
 
@@ -119,18 +129,19 @@ static uint32_t find_kth(const float *scores, int64_t n, int64_t k)
 static void choose_task(void *arg, size_t i, int thread)
 {
     const struct index_loop *l = arg;
-    int64_t t = l->t0 + (int64_t)i, n = pos_of(l, t) + 1, n_out = 0;
+    int64_t t = l->t0 + (int64_t)i, n = pos_of(l, t) + 1, n_out = 0, n_equal;
     int32_t *out = (int32_t *)tensor_data(&l->op->out[0]) + t * l->k;
-    const float *scores = l->scores + (int64_t)i * score_stride(l);
-    uint32_t kth = n > l->k ? find_kth(scores, n, l->k) : 0;
-    int64_t n_equal = l->k;
-    for (int64_t p = 0; p < n && n > l->k; p++)
-        n_equal -= order_of(scores[p]) > kth;
-    for (int64_t p = 0; p < n; p++) {
-        uint32_t o = n > l->k ? order_of(scores[p]) : 1;
-        if (o > kth || (o == kth && n_equal-- > 0))
-            out[n_out++] = (int32_t)p;
+    if (n > l->k) {
+        const uint32_t *ranks = l->ranks + (int64_t)i * rank_stride(l);
+        uint32_t kth = find_kth(ranks, n, l->k, &n_equal);
+        for (int64_t p = 0; p < n; p++)
+            if (ranks[p] > kth || (ranks[p] == kth && n_equal-- > 0))
+                out[n_out++] = (int32_t)p;
+        assert(n_out == l->k);
+        return;
     }
+    for (; n_out < n; n_out++)
+        out[n_out] = (int32_t)n_out;
     while (n_out < l->k)
         out[n_out++] = -1;
 }
@@ -138,7 +149,7 @@ static void choose_task(void *arg, size_t i, int thread)
 /* Takes tokens of one text from t0 on, as many as fit. */
 static bool index_tokens(struct index_loop *l)
 {
-    int64_t m = l->op->in[0].ne[1], most = SCORE_BYTES / (int64_t)sizeof(float);
+    int64_t m = l->op->in[0].ne[1], most = RANK_BYTES / (int64_t)sizeof(uint32_t);
     l->n_t = 1;
     l->n_pos = pos_of(l, l->t0) + 1;
     while (l->t0 + l->n_t < m && table_of(l, l->t0 + l->n_t) == table_of(l, l->t0) &&
@@ -146,12 +157,12 @@ static bool index_tokens(struct index_loop *l)
         l->n_t++;
         l->n_pos++;
     }
-    bool has_scores = l->n_pos > l->k;
-    if (has_scores) {
-        l->scores = cpu_scratch(l->c, SCRATCH_SPANS, (size_t)(l->n_t * score_stride(l)) * sizeof(float));
-        if (!l->scores)
+    bool has_ranks = l->n_pos > l->k;
+    if (has_ranks) {
+        l->ranks = cpu_scratch(l->c, SCRATCH_SPANS, (size_t)(l->n_t * rank_stride(l)) * sizeof *l->ranks);
+        if (!l->ranks)
             return false;
-        pool_run(l->c->pool, (size_t)(score_stride(l) / ATTENTION_BLOCK), score_task, l);
+        pool_run(l->c->pool, (size_t)(rank_stride(l) / ATTENTION_BLOCK), score_task, l);
     }
     pool_run(l->c->pool, (size_t)l->n_t, choose_task, l);
     return true;
