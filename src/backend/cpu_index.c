@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/cpu_ops_internal.h"
+#include "base/minmax.h"
 
 enum { RANK_BYTES = 16 << 20 };
 
@@ -157,9 +158,10 @@ static bool index_tokens(struct index_loop *l)
         l->n_t++;
         l->n_pos++;
     }
-    bool has_ranks = l->n_pos > l->k;
-    if (has_ranks) {
-        l->ranks = cpu_scratch(l->c, SCRATCH_SPANS, (size_t)(l->n_t * rank_stride(l)) * sizeof *l->ranks);
+    if (l->n_pos > l->k) {
+        /* as much as all listed pages need, so that a token allocates no more than the one before */
+        int64_t n_rank = max_i64(l->n_t * rank_stride(l), l->op->in[3].ne[0] * ATTENTION_BLOCK);
+        l->ranks = cpu_scratch(l->c, SCRATCH_SPANS, (size_t)n_rank * sizeof *l->ranks);
         if (!l->ranks)
             return false;
         pool_run(l->c->pool, (size_t)(rank_stride(l) / ATTENTION_BLOCK), score_task, l);
