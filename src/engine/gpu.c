@@ -175,18 +175,11 @@ static bool gather(struct choosing *x)
     return is_faster;
 }
 
-static const char no_index[] =
-    "the model's attention sees positions that are chosen (sparse attention), which GPUs don't do";
-
 /* "auto": what can't be had is no error. */
 static void choose_auto(struct choosing *x)
 {
     char why[2 * VULKAN_TEXT_BYTES];
     int number = gpu_choose(x->all, x->n);
-    if (x->g->facts.has_index) {
-        take_none(x, no_index);
-        return;
-    }
     if (number < 0) {
         take_none(x,
                   x->n ? "there is none but drivers that compute on the processor, or none is usable (moebius devices)"
@@ -333,8 +326,6 @@ static err_code choose(struct choosing *x, struct err *e)
 {
     x->need = engine_gpu_need(x->g);
     err_code code = vulkan_list(&x->all, &x->n, e);
-    if (x->g->facts.has_index && (!is_auto(x->g) || x->g->options.n_cpu_moe))
-        return err_set(e, ERR_UNSUPPORTED, "%s: expected no GPU", no_index);
     if (x->g->options.n_cpu_moe) {
         TRY(code);
         TRY(choose_layers(x, e));

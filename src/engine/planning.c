@@ -175,8 +175,6 @@ static err_code check_gpu(const moebius_plan *p, const moebius_plan_options *o, 
     if (o->gpu && !p->machine.n_gpu)
         return err_set(e, ERR_USAGE, "a plan for a GPU, and none is known of the machine%s%s",
                        o->machine ? " of " : ": moebius probe looks", o->machine ? o->machine : "");
-    if (o->gpu && p->facts.has_index)
-        return err_set(e, ERR_UNSUPPORTED, "a plan for a GPU, which does not do the model's sparse attention");
     if (o->n_cpu_moe > p->facts.n_moe)
         return err_set(e, ERR_USAGE, "experts of %lld layers in memory: expected at most the %d that have experts",
                        (long long)o->n_cpu_moe, p->facts.n_moe);

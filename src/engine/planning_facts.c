@@ -278,8 +278,6 @@ static err_code gather(struct gathering *x, const char *path, struct err *e)
     f->n_layer = x->model->n_layer;
     f->n_vocab = x->model->n_vocab;
     f->n_ctx_train = x->model->n_ctx_train;
-    for (int64_t i = 0; i < f->n_layer; i++)
-        f->has_index |= x->model->layers[i].attn.latent.index.n_chosen > 0;
     list_lengths(f, x->p->n_ctx ? x->p->n_ctx : min_i64(PLANNING_CTX, f->n_ctx_train));
     TRY(list_layers(x, e));
     TRY(size_all(x, e));

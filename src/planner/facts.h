@@ -53,7 +53,6 @@ struct plan_facts {
     int n_file;
     bool is_header; /* the tensors' bytes are not there, or not all */
     int64_t n_layer, n_vocab, n_ctx_train;
-    bool has_index;                  /* attention sees positions that are chosen, which GPUs don't do */
     const struct plan_layer *layers; /* [n_moe] */
     int n_moe;
     struct plan_cost token, output, recurrent; /* a token's products but for experts and logits; its logits'; its

@@ -204,10 +204,13 @@ static int run_norm(struct vk *v, struct op *ops, int n)
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
 static vk_op_fn *const functions[OP_N_KIND] = {
-    [OP_EMBED] = vk_op_embed,     [OP_HEADS] = vk_op_heads, [OP_ROPE_TABLE] = vk_op_rope_table,
-    [OP_CONV] = vk_op_conv,       [OP_DELTA] = vk_op_delta, [OP_SSM] = vk_op_delta,
-    [OP_ACT_MUL] = vk_op_act_mul, [OP_ADD] = vk_op_add,     [OP_SCALE] = vk_op_scale,
-    [OP_SOFTCAP] = vk_op_softcap, [OP_SLICE] = vk_op_slice, [OP_SCATTER] = vk_op_scatter,
+    [OP_EMBED] = vk_op_embed,           [OP_HEADS] = vk_op_heads,
+    [OP_ROPE_TABLE] = vk_op_rope_table, [OP_LAYER_NORM] = vk_op_layer_norm,
+    [OP_INDEX] = vk_op_index,           [OP_CONV] = vk_op_conv,
+    [OP_DELTA] = vk_op_delta,           [OP_SSM] = vk_op_delta,
+    [OP_ACT_MUL] = vk_op_act_mul,       [OP_ADD] = vk_op_add,
+    [OP_SCALE] = vk_op_scale,           [OP_SOFTCAP] = vk_op_softcap,
+    [OP_SLICE] = vk_op_slice,           [OP_SCATTER] = vk_op_scatter,
 };
 
 /* ROUTE, and the small matrix of the product behind it. */
@@ -232,7 +235,7 @@ int vk_run_first(struct vk *v, struct op *ops, int n)
     case OP_KV_STORE: return run_qkv(v, ops, n);
     case OP_ROUTE: return run_route(v, ops, n);
     case OP_ATTENTION:
-        then = find_gate(ops, n, 1, ops);
+        then = ops->in[4].buffer ? NULL : find_gate(ops, n, 1, ops);
         vk_attention(v, ops, then);
         return then ? 2 : 1;
     case OP_COMBINE:

@@ -268,7 +268,7 @@ enum vk_shader {
     VK_N_SHADER
 };
 
-enum { VK_MAX_CONSTANT = 15 };
+enum { VK_MAX_CONSTANT = 16 };
 
 /* A shader with values for its constants 0 to n - 1; the first is the size of a workgroup. */
 struct vk_program {
@@ -432,6 +432,7 @@ enum vk_scratch {
     VK_SCRATCH_HIDDEN,
     VK_SCRATCH_SORT,
     VK_SCRATCH_BLOCKS,
+    VK_SCRATCH_RANKS,
     VK_SCRATCH_RUNS, /* activations rounded to eight bits (shaders/integers.glsl) */
     VK_SCRATCH_DONE, /* counters of workgroups that are done (shaders/done.glsl): zero between dispatches */
     VK_N_SCRATCH

@@ -127,6 +127,7 @@ void vk_flush(struct vk *v)
 
 /* What takes an operation's work space. */
 static vk_op_fn *const scratch[OP_N_KIND] = {[OP_MATMUL] = vk_scratch_matmul,
+                                             [OP_INDEX] = vk_scratch_index,
                                              [OP_ATTENTION] = vk_scratch_attention,
                                              [OP_ROUTE] = vk_scratch_route,
                                              [OP_EXPERTS] = vk_scratch_experts};
@@ -169,9 +170,8 @@ bool vk_supports(struct backend *b, const struct op *op, const struct op_shapes 
     if (!has_shaders(s))
         return false;
     switch (op->kind) {
-    case OP_LAYER_NORM:
-    case OP_INDEX: return false;
-    case OP_ATTENTION: return !op->in[4].buffer && vk_attention_fits(v, op);
+    case OP_INDEX: return vk_index_fits(v, op);
+    case OP_ATTENTION: return vk_attention_fits(v, op);
     case OP_DELTA:
     case OP_SSM: return vk_delta_fits(v, op);
     case OP_ROPE: return vk_head_fits(v, op->rope.head_dim);

@@ -99,7 +99,7 @@ static bool are_tiled(const struct vk *v, const struct op *op)
 {
     enum { MANY = 16, MANY_OF_TEXT = 4 };
     int64_t m = op->in[0].ne[1], n_text = op->attention.n_text;
-    return v->choices.stages_attention && m >= MANY && m >= MANY_OF_TEXT * n_text &&
+    return v->choices.stages_attention && !op->in[4].buffer && m >= MANY && m >= MANY_OF_TEXT * n_text &&
            v->limits.shared_bytes >= TILE_BYTES && v->limits.n_thread >= tile_threads(op);
 }
 
@@ -146,11 +146,12 @@ static uint32_t position_counter(struct vk *v, const struct op *op)
     return vk_counter(v, &unit);
 }
 
-/* Some of an operation's tokens. gate: absent, or what the result is multiplied by. */
+/* Some of an operation's tokens. gate: absent, or what the result is multiplied by; not where positions are chosen. */
 static void attend(struct vk *v, const struct op *op, const struct tensor *gate, enum act_fn act)
 {
     const struct tensor *k = &op->state[0].page, *value = &op->state[1].page;
     int64_t n_head = op->attention.n_head, m = op->in[0].ne[1];
+    const struct tensor *chosen = &op->in[4];
     const struct cut c = choose_cut(v, op);
     if (c.is_split && (!c.blocks || !c.done))
         return;
@@ -165,7 +166,7 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
               .pages = vk_address(&op->in[3]),
               .out = vk_address(&op->out[0]),
               .sinks = vk_address(&op->vec[0]),
-              .gate = vk_address(gate),
+              .gate = vk_address(chosen->buffer ? chosen : gate),
               .blocks = c.is_split ? vk_buffer_address(c.blocks) : 0,
               .done = c.is_split ? vk_buffer_address(c.done) : 0,
               .k = vk_paged_push(&op->state[0]),
@@ -173,7 +174,7 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
               .m = (uint32_t)m,
               .window = window_of(op)};
     struct vk_touched x = {0};
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < OP_MAX_IN; i++)
         vk_reads(&x, &op->in[i]);
     vk_reads(&x, gate);
     vk_state(&x, &op->state[0], false);
@@ -184,16 +185,16 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
         vk_whole(&x, c.done, true);
     }
     vk_whole(&x, v->work.buffer, true);
-    struct vk_program program =
-        VK_PROGRAM(attention, c.n_thread, k->type, c.heads, (uint32_t)k->ne[0], (uint32_t)value->ne[0],
-                   (uint32_t)n_head, (uint32_t)heads_of_kv(op), gate->buffer != NULL, act,
-                   vk_float_bits(op->attention.scale), vk_groups(value->ne[0], GROUP), c.is_split,
-                   v->is_software ? 1 : GPU_ROWS, are_staged(v, op, c.heads), position_counter(v, op));
+    struct vk_program program = VK_PROGRAM(
+        attention, c.n_thread, k->type, c.heads, (uint32_t)k->ne[0], (uint32_t)value->ne[0], (uint32_t)n_head,
+        (uint32_t)heads_of_kv(op), gate->buffer != NULL, act, vk_float_bits(op->attention.scale),
+        vk_groups(value->ne[0], GROUP), c.is_split, v->is_software ? 1 : GPU_ROWS, are_staged(v, op, c.heads),
+        position_counter(v, op), chosen->buffer ? (uint32_t)chosen->ne[0] : 0);
     program.shader = c.shader;
     VK_RUN(v, program, push, &x, (uint32_t)k->ne[2] * c.n_share, c.y, c.z, m * token_work(op));
 }
 
-static struct tensor list_part(struct tensor t, int64_t first, int64_t n)
+struct tensor vk_list_part(struct tensor t, int64_t first, int64_t n)
 {
     t.off_bytes += (size_t)first * sizeof(int32_t);
     t.ne[0] = n;
@@ -207,8 +208,10 @@ static struct op part_from(const struct vk *v, const struct op *op, int64_t t)
     int64_t left = op->in[0].ne[1] - t, most = v->limits.work / token_work(op) + 1, n = left < most ? left : most;
     struct op part = *op;
     part.in[0] = tensor_rows(op->in[0], t, n);
-    part.in[1] = list_part(op->in[1], t, n);
-    part.in[2] = list_part(op->in[2], t, n);
+    part.in[1] = vk_list_part(op->in[1], t, n);
+    part.in[2] = vk_list_part(op->in[2], t, n);
+    if (op->in[4].buffer)
+        part.in[4] = tensor_rows(op->in[4], t, n);
     part.out[0] = tensor_rows(op->out[0], t, n);
     return part;
 }

@@ -96,12 +96,12 @@ float score(uvec2 part, uint row, uint g)
     return y;
 }
 
-/* Scores of rows [from, end) of a block become what values are weighed by; of other rows it is zero. A thread takes a
- * row with every other head. */
-void weigh_rows(uvec2 part, uint from, uint end)
+/* Scores of rows [from, end) of block b become what values are weighed by; of other rows, and of those that are not
+ * chosen, it is zero. A thread takes a row with every other head. pos: of the token. */
+void weigh_rows(uvec2 part, int b, int pos, uint from, uint end)
 {
     uint row = gl_LocalInvocationID.x % BLOCK, first = gl_LocalInvocationID.x / BLOCK;
-    bool is_seen = row >= from && row < end;
+    bool is_seen = row >= from && row < end && is_chosen(gl_WorkGroupID.y, pos, b * int(BLOCK) + int(row));
     for (uint g = first; g < HEADS; g += N_THREAD / BLOCK)
         scores[g * STRIDE + row] = is_seen ? score(part, row, g) : NOTHING;
     barrier();
@@ -155,7 +155,7 @@ void visit_block(int b, int first, int last, int pages, uint head_kv)
     [[unroll]] for (uint i = 0; i < K_LOADS; i++)
         stage_four(K_FOURS, K_STRIDE, i, k[i]);
     barrier();
-    weigh_rows(keys, from, end);
+    weigh_rows(keys, b, last, from, end);
     [[unroll]] for (uint i = 0; i < V_LOADS; i++)
         stage_four(V_FOURS, V_STRIDE, i, v[i]);
     barrier();

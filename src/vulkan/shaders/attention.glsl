@@ -1,9 +1,8 @@
 /* What both kernels of ATTENTION share: what they are given, elements of caches, and how a result is finished. */
+#include "cache.glsl"
 #include "counters.glsl"
-#include "paged.glsl"
 #include "softmax.glsl"
 
-layout(constant_id = 1) const uint CACHE = 0;
 layout(constant_id = 2) const uint HEADS = 1; /* query heads of a workgroup, which share a KV head */
 layout(constant_id = 3) const uint DK = 1;
 layout(constant_id = 4) const uint DV = 1;
@@ -13,32 +12,21 @@ layout(constant_id = 7) const uint HAS_GATE = 0;
 layout(constant_id = 8) const uint ACTIVATION = 0;
 layout(constant_id = 9) const float SCALE = 1;
 
-layout(constant_id = 14) const uint COUNTER = 0; /* of positions (counters.glsl) */
+layout(constant_id = 14) const uint COUNTER = 0;  /* of positions (counters.glsl) */
+layout(constant_id = 15) const uint N_CHOSEN = 0; /* positions that a token sees at most; 0: all */
 
 const uint BLOCK = 64, SPAN_BLOCKS = 8, N_SHARE = (N_GROUP + HEADS - 1) / HEADS;
 
 layout(push_constant) uniform Push {
     Floats q;
     Ints pos, table, pages;
-    Floats out_, sinks, gate;
+    Floats out_, sinks, gate; /* gate: with N_CHOSEN what is chosen instead, [N_CHOSEN] for each token */
     SharedFloats blocks; /* of single tokens: [DV + 2] for each block of each head of each token */
     SharedWords done;    /* a counter for each token's workgroups but for z */
     Paged k, v;
     uint m;     /* tokens */
     int window; /* positions that a token sees at most; less than 0: its chunk of so many; 0: all */
 } p;
-
-float load(uvec2 part, uint dim, uint row, uint i)
-{
-    uint at = row * dim + i;
-    if (CACHE == CACHE_F32)
-        return Floats(part).d[at];
-    if (CACHE == CACHE_F16)
-        return half_to_float(Words(part).d[at / 2] >> at % 2 * 16 & 0xffffu);
-    uint block = at / 32 * 34, byte = block + 2 + at % 32;
-    float d = half_to_float(Words(part).d[block / 4] >> block % 4 * 8 & 0xffffu);
-    return d * float(bitfieldExtract(int(Words(part).d[byte / 4]), int(byte % 4 * 8), 8));
-}
 
 const uint STEP = 8;
 struct Step {
@@ -68,15 +56,38 @@ int first_position(int pos)
     return p.window != 0 && pos >= p.window ? pos - p.window + 1 : 0;
 }
 
+/* How many positions a token at pos sees. */
+uint n_visible(int pos)
+{
+    return N_CHOSEN != 0 && pos >= int(N_CHOSEN) ? N_CHOSEN : uint(pos - first_position(pos) + 1);
+}
+
+/* Whether token t, which is at pos, sees a position before it: what is chosen ascends. */
+bool is_chosen(uint t, int pos, int position)
+{
+    if (N_CHOSEN == 0 || pos < int(N_CHOSEN))
+        return true;
+    Ints chosen = Ints(uvec2(p.gate));
+    uint low = t * N_CHOSEN, end = low + N_CHOSEN, high = end;
+    while (low < high) {
+        uint middle = (low + high) / 2;
+        if (chosen.d[middle] < position)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < end && chosen.d[low] == position;
+}
+
 /* Counts tokens t to end - 1 of a text, for one thread of one of their workgroups: what they see, and what is read of a
  * text once. */
 void count_tokens(uint t, uint end)
 {
     uint seen = 0, read = end - t;
     for (uint i = t; i < end; i++)
-        seen += uint(p.pos.d[i] - first_position(p.pos.d[i]) + 1);
+        seen += n_visible(p.pos.d[i]);
     if (t == 0 || p.table.d[t - 1] != p.table.d[t])
-        read += uint(p.pos.d[t] - first_position(p.pos.d[t]));
+        read += n_visible(p.pos.d[t]) - 1;
     count_work(COUNTER, seen, read);
 }
 

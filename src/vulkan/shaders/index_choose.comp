@@ -1,0 +1,86 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+/* INDEX, second part: a workgroup of 256 threads writes the positions of a token (y) that are chosen, ascending: all that
+ * it sees, and -1, or those with the largest ranks, of equal ones the first. The least rank that is chosen is found digit by
+ * digit, the highest first. */
+#include "common.glsl"
+
+const uint N_THREAD = 256, DIGIT_BITS = 8, N_DIGIT = 256;
+
+layout(push_constant) uniform Push {
+    Ints pos;
+    Words ranks; /* [stride] for each token */
+    Ints chosen; /* [n_chosen] for each token */
+    uint stride, n_chosen;
+} p;
+
+shared uint counts[N_DIGIT], sums[N_THREAD], found_digit, found_left;
+
+/* The least rank, and how many that equal it are chosen. */
+uvec2 find_least(uint at, uint n)
+{
+    uint tid = gl_LocalInvocationID.x, least = 0, known = 0, left = p.n_chosen;
+    for (int shift = 32 - int(DIGIT_BITS); shift >= 0; shift -= int(DIGIT_BITS)) {
+        counts[tid] = 0;
+        barrier();
+        for (uint i = tid; i < n; i += N_THREAD) {
+            uint rank = p.ranks.d[at + i];
+            if ((rank & known) == least)
+                atomicAdd(counts[rank >> shift & (N_DIGIT - 1)], 1);
+        }
+        barrier();
+        if (tid == 0) {
+            uint digit = N_DIGIT - 1;
+            for (; counts[digit] < left; digit--)
+                left -= counts[digit];
+            found_digit = digit;
+            found_left = left;
+        }
+        barrier();
+        left = found_left;
+        least |= found_digit << shift;
+        known |= (N_DIGIT - 1) << shift;
+        barrier();
+    }
+    return uvec2(least, left);
+}
+
+/* What the threads before this one have, and this one: a number below 2^16 in each half. */
+uint add_before(uint x)
+{
+    uint tid = gl_LocalInvocationID.x;
+    sums[tid] = x;
+    for (uint step = 1; step < N_THREAD; step *= 2) {
+        barrier();
+        uint more = tid >= step ? sums[tid - step] : 0;
+        barrier();
+        sums[tid] += more;
+    }
+    barrier();
+    return sums[tid];
+}
+
+void main()
+{
+    uint tid = gl_LocalInvocationID.x, t = gl_WorkGroupID.y, at = t * p.stride, to = t * p.n_chosen;
+    uint n = uint(p.pos.d[t]) + 1;
+    if (n <= p.n_chosen) {
+        for (uint i = tid; i < p.n_chosen; i += N_THREAD)
+            p.chosen.d[to + i] = i < n ? int(i) : -1;
+        return;
+    }
+    uvec2 least = find_least(at, n);
+    uint n_above = 0, n_equal = 0; /* in the parts before, of any number of equal ones */
+    for (uint first = 0; first < n; first += N_THREAD) {
+        uint i = first + tid, rank = i < n ? p.ranks.d[at + i] : 0;
+        bool is_above = i < n && rank > least.x, is_equal = i < n && rank == least.x;
+        uint here = add_before(uint(is_above) << 16 | uint(is_equal));
+        uint above = n_above + (here >> 16), equal = n_equal + (here & 0xffffu); /* with this one */
+        if (is_above || (is_equal && equal <= least.y))
+            p.chosen.d[to + above + min(equal, least.y) - 1] = int(i);
+        uint all = sums[N_THREAD - 1];
+        n_above += all >> 16;
+        n_equal += all & 0xffffu;
+        barrier();
+    }
+}

@@ -1,0 +1,48 @@
+#version 460
+#extension GL_GOOGLE_include_directive : require
+/* LAYER_NORM: a workgroup of 128 threads takes one of m rows of n elements. */
+#include "common.glsl"
+#include "norm.glsl"
+
+layout(push_constant) uniform Push {
+    Floats x, w, bias, y; /* w and bias may be null */
+    uint n;
+    float eps;
+    uint m;
+} p;
+
+/* The sum of what the threads have, in a tree. */
+float add_up(float x)
+{
+    uint tid = gl_LocalInvocationID.x;
+    barrier();
+    norm_sums[tid] = x;
+    for (uint width = NORM_THREADS / 2; width > 0; width /= 2) {
+        barrier();
+        if (tid < width)
+            norm_sums[tid] += norm_sums[tid + width];
+    }
+    barrier();
+    return norm_sums[0];
+}
+
+void main()
+{
+    uint tid = gl_LocalInvocationID.x, t = row_of_group(), at = t * p.n;
+    if (t >= p.m)
+        return;
+    precise float sum = 0, squares = 0;
+    for (uint i = tid; i < p.n; i += NORM_THREADS)
+        sum += p.x.d[at + i];
+    precise float mean = add_up(sum) / float(p.n);
+    for (uint i = tid; i < p.n; i += NORM_THREADS) {
+        precise float x = p.x.d[at + i] - mean;
+        squares = fma(x, x, squares);
+    }
+    precise float s = 1.0 / sqrt(add_up(squares) / float(p.n) + p.eps);
+    for (uint i = tid; i < p.n; i += NORM_THREADS) {
+        precise float x = p.x.d[at + i] - mean;
+        float y = normed(x, s, p.w, i);
+        p.y.d[at + i] = is_null(p.bias) ? y : y + p.bias.d[i];
+    }
+}

@@ -1,0 +1,121 @@
+/* LAYER_NORM and INDEX. */
+#include "vulkan/vk_ops.h"
+
+enum { CHOOSE_THREADS = 256 }; /* as in shaders/index_choose.comp */
+
+void vk_op_layer_norm(struct vk *v, const struct op *op)
+{
+    enum { GROUP = 128 };
+    int64_t n = op->in[0].ne[0], m = op->in[0].ne[1];
+    const struct vk_spread rows = vk_spread(v, m);
+    const struct {
+        uint64_t x, w, bias, y;
+        uint32_t n;
+        float eps;
+        uint32_t m, unused;
+    } push = {vk_address(&op->in[0]),
+              vk_address(&op->vec[0]),
+              vk_address(&op->vec[1]),
+              vk_address(&op->out[0]),
+              (uint32_t)n,
+              op->norm.eps,
+              (uint32_t)m,
+              0};
+    struct vk_touched x = {0};
+    vk_reads(&x, &op->in[0]);
+    vk_writes(&x, &op->out[0]);
+    VK_RUN(v, VK_PROGRAM(layer_norm, GROUP), push, &x, 1, rows.y, rows.z, tensor_bytes(&op->out[0]));
+}
+
+bool vk_index_fits(const struct vk *v, const struct op *op)
+{
+    return v->limits.n_thread >= CHOOSE_THREADS &&
+           (size_t)op->state[0].page.ne[0] * sizeof(float) <= v->limits.shared_bytes;
+}
+
+/* Ranks of a token: of all positions that the listed pages have. */
+static int64_t rank_stride(const struct op *op)
+{
+    return op->in[3].ne[0] * ATTENTION_BLOCK;
+}
+
+/* Tokens of a part of the operation: their ranks have bounded room, and a dispatch bounded work. */
+static int64_t part_tokens(const struct vk *v, const struct op *op)
+{
+    enum { RANK_BYTES = 32 << 20 };
+    int64_t fit = RANK_BYTES / (int64_t)sizeof(uint32_t) / rank_stride(op);
+    int64_t work = v->limits.work / (rank_stride(op) * op->in[0].ne[0]) + 1, m = op->in[0].ne[1];
+    fit = fit < 1 ? 1 : fit;
+    fit = fit < work ? fit : work;
+    return fit < m ? fit : m;
+}
+
+void vk_scratch_index(struct vk *v, const struct op *op)
+{
+    vk_scratch(v, VK_SCRATCH_RANKS, (size_t)(part_tokens(v, op) * rank_stride(op)) * sizeof(uint32_t));
+}
+
+static void rank(struct vk *v, const struct op *op, struct buffer *ranks)
+{
+    const struct tensor *k = &op->state[0].page;
+    int64_t n_head = op->in[4].ne[0], m = op->in[0].ne[1];
+    const struct {
+        uint64_t q, weights, pos, table, pages, ranks;
+        struct vk_paged k;
+        uint32_t m, n_chosen;
+    } push = {.q = vk_address(&op->in[0]),
+              .weights = vk_address(&op->in[4]),
+              .pos = vk_address(&op->in[1]),
+              .table = vk_address(&op->in[2]),
+              .pages = vk_address(&op->in[3]),
+              .ranks = vk_buffer_address(ranks),
+              .k = vk_paged_push(&op->state[0]),
+              .m = (uint32_t)m,
+              .n_chosen = (uint32_t)op->out[0].ne[0]};
+    const struct vk_unit unit = {
+        .kind = OP_INDEX, .n_bytes = elem_row_bytes(k->type, k->ne[0]), .n_float = (uint64_t)op->in[0].ne[0]};
+    struct vk_touched x = {0};
+    for (int i = 0; i < 5; i++)
+        vk_reads(&x, &op->in[i]);
+    vk_state(&x, &op->state[0], false);
+    vk_whole(&x, ranks, true);
+    vk_whole(&x, v->work.buffer, true);
+    VK_RUN(
+        v,
+        VK_PROGRAM(index_ranks, ATTENTION_BLOCK, k->type, (uint32_t)k->ne[0], (uint32_t)n_head, vk_counter(v, &unit)),
+        push, &x, (uint32_t)op->in[3].ne[0], (uint32_t)m, 1, m * rank_stride(op) * op->in[0].ne[0]);
+}
+
+static void choose(struct vk *v, const struct op *op, struct buffer *ranks)
+{
+    enum { PASSES = 5 };
+    int64_t m = op->in[0].ne[1];
+    const struct {
+        uint64_t pos, ranks, chosen;
+        uint32_t stride, n_chosen;
+    } push = {vk_address(&op->in[1]), vk_buffer_address(ranks), vk_address(&op->out[0]), (uint32_t)rank_stride(op),
+              (uint32_t)op->out[0].ne[0]};
+    struct vk_touched x = {0};
+    vk_reads(&x, &op->in[1]);
+    vk_whole(&x, ranks, false);
+    vk_writes(&x, &op->out[0]);
+    VK_RUN(v, VK_PROGRAM(index_choose, CHOOSE_THREADS), push, &x, 1, (uint32_t)m, 1, m * rank_stride(op) * PASSES);
+}
+
+void vk_op_index(struct vk *v, const struct op *op)
+{
+    struct buffer *ranks =
+        vk_scratch(v, VK_SCRATCH_RANKS, (size_t)(part_tokens(v, op) * rank_stride(op)) * sizeof(uint32_t));
+    for (int64_t t = 0, n; ranks && t < op->in[0].ne[1]; t += n) {
+        int64_t left = op->in[0].ne[1] - t, most = part_tokens(v, op);
+        struct op part = *op;
+        n = left < most ? left : most;
+        part.in[0] = tensor_rows(op->in[0], t, n);
+        part.in[1] = vk_list_part(op->in[1], t, n);
+        part.in[2] = vk_list_part(op->in[2], t, n);
+        part.in[4] = tensor_rows(op->in[4], t, n);
+        part.out[0] = tensor_rows(op->out[0], t, n);
+        rank(v, &part, ranks);
+        choose(v, &part, ranks);
+    }
+}
