@@ -812,8 +812,8 @@ err_code load_window(struct loader *l, int64_t layer, int64_t period, int64_t *w
     return windowed ? load_u32(l, "attention.sliding_window", window, e) : ERR_OK;
 }
 
-/* What windowed layers rotate by, where the file gives them a base of their own. */
-static err_code load_window_rope(struct loader *l, struct attention *a, struct err *e)
+/* What windowed layers rotate by, where the file gives them a base of their own or their angles are plain. */
+static err_code load_window_rope(struct loader *l, bool is_plain, struct attention *a, struct err *e)
 {
     struct model *m = l->m;
     int64_t n_rot = a->n_rot;
@@ -821,11 +821,15 @@ static err_code load_window_rope(struct loader *l, struct attention *a, struct e
     if (n_rot != a->n_rot)
         return err_set(e, ERR_UNSUPPORTED, "%s: %s.rope.dimension_count_swa is %lld, expected the %lld of all layers",
                        gguf_file_path(l->g, 0), m->arch, (long long)n_rot, (long long)a->n_rot);
-    if (!load_has_key(l, "rope.freq_base_swa"))
+    bool has_base = load_has_key(l, "rope.freq_base_swa");
+    if (!has_base && !is_plain)
         return ERR_OK;
     if (m->n_rope == 1) {
         int index;
-        TRY(load_rope(l, "rope.freq_base_swa", n_rot, NULL, &index, e));
+        TRY(load_rope(l, has_base ? "rope.freq_base_swa" : "rope.freq_base", n_rot, NULL, &index, e));
+        struct rope_angles *angles = &m->ropes[index].angles;
+        if (is_plain)
+            *angles = (struct rope_angles){.freq_base = angles->freq_base, .freq_scale = 1, .magnitude = 1};
         m->ropes[index].divisors = m->ropes[0].divisors;
     }
     a->rope_table = a->q_rope_table = 1;
@@ -854,7 +858,7 @@ err_code load_transformer(struct loader *l, const struct transformer_rules *r, s
         if (r->window_period)
             TRY(load_window(l, i, r->window_period, &y->attn.window, e));
         if (y->attn.window)
-            TRY(load_window_rope(l, &y->attn, e));
+            TRY(load_window_rope(l, r->plain_in_window, &y->attn, e));
         if (r->rope_in_window && y->attn.window == 0)
             y->attn.rope_table = y->attn.q_rope_table = -1;
         TRY(load_vector(l, i, r->ffn_norm ? r->ffn_norm : "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));

@@ -185,6 +185,7 @@ struct transformer_rules {
     int64_t window_period; /* every window_period-th layer attends to everything, the others to a window; 0: all to
                               everything */
     bool rope_in_window;   /* only the windowed layers are rotated */
+    bool plain_in_window;  /* these are rotated by plain angles, whatever the file's scaling is */
     struct moe_rules moe;
 };
 MUST_USE err_code load_transformer(struct loader *l, const struct transformer_rules *r, struct err *e);

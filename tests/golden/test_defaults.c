@@ -65,10 +65,11 @@ struct row {
 
 #define SOFTMAX                                                                                                        \
     "llama deepseek deepseek2 bailingmoe ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe olmoe qwen2moe "     \
-    "qwen3moe qwen3next qwen35moe"
+    "qwen3moe qwen3next qwen35moe mellum"
 #define SIGMOID "afmoe bailingmoe2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 lfm2moe llama4 mimo2 minimax-m2"
 #define NORMED                                                                                                         \
-    "llama ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe lfm2moe mimo2 minimax-m2 qwen3moe qwen3next "      \
+    "llama ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe lfm2moe mellum mimo2 minimax-m2 qwen3moe "         \
+    "qwen3next "                                                                                                       \
     "qwen35moe"
 #define NOT_NORMED                                                                                                     \
     "afmoe bailingmoe bailingmoe2 deepseek deepseek2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 olmoe qwen2moe"

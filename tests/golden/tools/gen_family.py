@@ -49,6 +49,7 @@ FAMILIES = dict(
     exaone_moe=dict(arch="exaone-moe", n_layer=4, n_shared=1, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.5,
                     wnorm=1, window=9),
     hy_v3=dict(n_shared=1, n_dense=1, qk_norm="head", choice_bias=1, wscale=1.5, wnorm=1),
+    mellum=dict(n_layer=4, qk_norm="head", window=9, windowed="1101", yarn_factor=4.0, yarn_orig=16),
     mimo2=dict(n_layer=4, n_expert=6, n_dense=1, choice_bias=1, hd=12, hd_v=8, n_rot=4, window=9, windowed="0110", n_kv_windowed=1,
                freq_base_windowed=500.0, value_scale=0.7, sinks=1),
     granitehybrid=dict(n_layer=4, n_shared=1, tie=1, n_ff=16, embedding_scale=3.0, residual_scale=0.7, attention_scale=0.25, logit_scale=0.5,
@@ -147,7 +148,7 @@ def n_kv(c, layer):
         return 0
     if c["latent"]:
         return 1
-    return c["n_kv_windowed"] if c["windowed"] and c["windowed"][layer] == "1" else c["n_kv"]
+    return c["n_kv_windowed"] or c["n_kv"] if c["windowed"] and c["windowed"][layer] == "1" else c["n_kv"]
 
 
 def add_metadata(m):
