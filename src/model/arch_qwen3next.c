@@ -45,7 +45,7 @@ static err_code load_delta_net(struct loader *l, int64_t layer, bool grouped, st
     TRY(load_ssm_sizes(l, d, e));
     TRY(load_mixed(l, layer, d, e));
     TRY(load_gates(l, layer, d, e));
-    TRY(load_conv(l, layer, &load_ssm_conv, NULL, d, e));
+    TRY(load_conv(l, layer, &load_ssm_conv, NULL, 0, d, e));
     TRY(load_vector(l, layer, "ssm_dt.bias", d->n_head_v, true, &d->dt, e));
     TRY(load_vector(l, layer, "ssm_a", d->n_head_v, true, &d->a, e));
     TRY(load_vector(l, layer, "ssm_norm.weight", d->dv, true, &d->norm, e));

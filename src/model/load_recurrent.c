@@ -3,15 +3,16 @@
 #include "model/loader.h"
 
 /* The row of the file that is row i of what the runs pick. */
-static int64_t row_at(const struct row_run *runs, int64_t i)
+static int64_t row_at(const struct row_run *runs, int n_run, int64_t i)
 {
-    for (; i >= runs->n_row; runs++)
-        i -= runs->n_row;
-    return runs->first + i / runs->block * runs->stride + i % runs->block;
+    int r = 0;
+    for (; r < n_run - 1 && i >= runs[r].n_row; r++)
+        i -= runs[r].n_row;
+    return runs[r].first + i / runs[r].block * runs[r].stride + i % runs[r].block;
 }
 
 /* Turns what is in `t`, n rows of n_tap as the file has them, into n_tap rows of n, which the runs pick. */
-static err_code turn(struct loader *l, int64_t layer, int64_t n_tap, int64_t n, const struct row_run *runs,
+static err_code turn(struct loader *l, int64_t layer, int64_t n_tap, int64_t n, const struct row_run *runs, int n_run,
                      struct tensor *t, struct err *e)
 {
     struct backend *device = load_device(l, layer);
@@ -21,7 +22,7 @@ static err_code turn(struct loader *l, int64_t layer, int64_t n_tap, int64_t n, 
     if (code == ERR_OK) {
         for (int64_t i = 0; i < n; i++)
             for (int64_t j = 0; j < n_tap; j++)
-                to[j * n + i] = from[row_at(runs, i) * n_tap + j];
+                to[j * n + i] = from[row_at(runs, n_run, i) * n_tap + j];
         t->ne[0] = n;
         t->ne[1] = n_tap;
         backend_write(device, t, to);
@@ -32,18 +33,22 @@ static err_code turn(struct loader *l, int64_t layer, int64_t n_tap, int64_t n, 
 }
 
 err_code load_conv(struct loader *l, int64_t layer, const struct conv_names *names, const struct row_run *runs,
-                   struct recurrent *r, struct err *e)
+                   int n_run, struct recurrent *r, struct err *e)
 {
     const struct row_run all = {.n_row = r->n_mixed, .block = r->n_mixed, .stride = r->n_mixed};
+    if (!runs) {
+        runs = &all;
+        n_run = 1;
+    }
     if (r->n_tap < 2 || r->n_tap > OP_CONV_MAX_TAP)
         return err_set(e, ERR_FORMAT, "%s: %s.%s is %lld, expected 2 to %d", gguf_file_path(l->g, 0), l->m->arch,
                        names->key, (long long)r->n_tap, OP_CONV_MAX_TAP);
     TRY(load_table(l, layer, names->weight, r->n_tap, r->n_mixed, true, &r->conv, e));
-    TRY(turn(l, layer, r->n_tap, r->n_mixed, runs ? runs : &all, &r->conv, e));
+    TRY(turn(l, layer, r->n_tap, r->n_mixed, runs, n_run, &r->conv, e));
     if (!names->bias || !load_find(l, layer, names->bias))
         return ERR_OK;
     TRY(load_vector(l, layer, names->bias, r->n_mixed, true, &r->conv_bias, e));
-    return turn(l, layer, 1, r->n_mixed, runs ? runs : &all, &r->conv_bias, e);
+    return turn(l, layer, 1, r->n_mixed, runs, n_run, &r->conv_bias, e);
 }
 
 err_code load_ssm_sizes(struct loader *l, struct recurrent *r, struct err *e)
@@ -103,7 +108,7 @@ err_code load_state_space(struct loader *l, int64_t layer, struct recurrent *r, 
     const struct row_run dt = {r->n_head_v, r->n_head_v, r->n_head_v, n_out + r->n_mixed};
     struct row_run mixed[] = {
         {n_group, n_group, n_group, n_out + n_group}, {n_group, n_group, n_group, n_out}, {n_out, n_out, n_out, 0}};
-    TRY(load_conv(l, layer, &load_ssm_conv, mixed, r, e));
+    TRY(load_conv(l, layer, &load_ssm_conv, mixed, 3, r, e));
     for (int i = 0; i < 3; i++)
         mixed[i].first += n_out;
     TRY(load_weight_rows(l, &in, &z, 1, &r->z, e));

@@ -150,9 +150,9 @@ struct conv_names {
 extern const struct conv_names load_ssm_conv;
 
 /* Loads the convolution of r->n_mixed channels and r->n_tap taps, the bias if there is one: channels in the order in
- * which runs pick them (NULL: as in the file). */
+ * which n_run runs pick them (NULL: as in the file). */
 MUST_USE err_code load_conv(struct loader *l, int64_t layer, const struct conv_names *names, const struct row_run *runs,
-                            struct recurrent *r, struct err *e);
+                            int n_run, struct recurrent *r, struct err *e);
 
 /* The sizes that ssm.* keys give: dk, dv, heads, n_mixed, n_out and n_tap. */
 MUST_USE err_code load_ssm_sizes(struct loader *l, struct recurrent *r, struct err *e);
