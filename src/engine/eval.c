@@ -270,6 +270,7 @@ static struct model_forward_params forward_params(struct eval *v)
                                          .trace = s->trace.routed ? &s->moe_trace : NULL,
                                          .hidden = s->trace.hidden,
                                          .hidden_user = s->trace.user,
+                                         .is_complete = s->trace.product != NULL,
                                          .n_logits = PLANNING_LOGITS_ROWS,
                                          .in_place = is_in_place(v)};
 }

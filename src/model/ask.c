@@ -17,7 +17,7 @@ static err_code open_pool(struct state_pool **out, const struct model *m, enum e
 static err_code run(const struct model *m, struct model_work *w, struct model_state *s, int64_t n, struct err *e)
 {
     static const int32_t ids[MANY];
-    static const struct model_forward_params p = {.sort_cutoff = 1};
+    static const struct model_forward_params p = {.sort_cutoff = 1, .is_complete = true};
     const struct model_rows rows = {.state = s, .ids = ids, .n = n, .n_out = 1};
     TRY(model_forward(m, w, &p, &rows, 1, e));
     struct backend *last = m->stages[m->n_stage - 1].device;

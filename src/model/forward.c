@@ -219,31 +219,61 @@ static void heads(const struct pass *p, struct weight *w, int64_t n_head, struct
                                                  .n_out = to.n}});
 }
 
-/* The tokens' places for what is chosen, and the choice where the layer makes one. */
-static struct tensor choose_positions(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
-                                      const struct tensor *q_latent, const struct tensor *h)
+/* Whether all tokens of the batch see all positions before them, as no more than n_chosen are there. */
+static bool sees_all(const struct pass *p, int64_t n_chosen)
+{
+    bool all = !p->p->is_complete;
+    for (int64_t r = 0; r < p->n_rows; r++)
+        all &= p->rows[r].state->pos + p->rows[r].n <= n_chosen;
+    return all;
+}
+
+/* Puts the tokens' keys into the index, in whose cache later ones look for them. */
+static void store_index(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                        const struct tensor *h)
 {
     const struct position_index *x = &a->latent.index;
-    struct tensor chosen = tensor_rows(shaped(p->w->chosen, x->n_chosen, p->w->chosen.ne[1]), p->first, p->n);
-    struct tensor q = shaped(p->w->index_q, x->n_head * x->dim, p->n), k = shaped(p->w->index_k, x->dim, p->n);
-    struct tensor weights = shaped(p->w->index_weights, x->n_head, p->n);
-    if (x->n_head == 0)
-        return chosen;
-    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*q_latent}, .out = {q}, .weight = {x->q}});
-    backend_enqueue(p->b,
-                    &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {k, weights}, .weight = {x->k, x->weights}});
+    const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot};
+    struct tensor k = shaped(p->w->index_k, x->dim, p->n);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {k}, .weight = {x->k}});
     backend_enqueue(
         p->b,
         &(struct op){
             .kind = OP_LAYER_NORM, .in = {k}, .out = {k}, .vec = {x->k_norm, x->k_norm_bias}, .norm = {.eps = 1e-6f}});
-    const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot};
-    rope(p, &how, a->rope_table, &q);
     rope(p, &how, a->rope_table, &k);
     enqueue_store(p, kv, &k, &kv->index);
+}
+
+/* Chooses the positions that each token sees. */
+static void choose_positions(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                             const struct tensor *q_latent, const struct tensor *h, const struct tensor *chosen)
+{
+    const struct position_index *x = &a->latent.index;
+    const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot};
+    struct tensor q = shaped(p->w->index_q, x->n_head * x->dim, p->n);
+    struct tensor weights = shaped(p->w->index_weights, x->n_head, p->n);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {weights}, .weight = {x->weights}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*q_latent}, .out = {q}, .weight = {x->q}});
+    rope(p, &how, a->rope_table, &q);
     backend_enqueue(p->b, &(struct op){.kind = OP_INDEX,
                                        .in = {q, p->pos, p->table, pages_of(p, kv), weights},
-                                       .out = {chosen},
+                                       .out = {*chosen},
                                        .state = {kv->index}});
+}
+
+/* What the tokens see of the positions before them, as this layer or an earlier one chose; absent: all. */
+static struct tensor positions_of(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                                  const struct tensor *q_latent, const struct tensor *h)
+{
+    const struct position_index *x = &a->latent.index;
+    struct tensor chosen = {0};
+    if (x->n_head)
+        store_index(p, a, kv, h);
+    if (x->n_chosen == 0 || sees_all(p, x->n_chosen))
+        return chosen;
+    chosen = tensor_rows(shaped(p->w->chosen, x->n_chosen, p->w->chosen.ne[1]), p->first, p->n);
+    if (x->n_head)
+        choose_positions(p, a, kv, q_latent, h, &chosen);
     return chosen;
 }
 
@@ -258,7 +288,7 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
                   q = shaped(p->w->q, n_head * row, n);
     struct tensor q_nope = shaped(p->w->z, n_head * lat->n_nope, n), q_rot = shaped(p->w->q_rot, n_head * n_rot, n);
     struct tensor latent = shaped(p->w->v, n_latent, n), k_rot = shaped(p->w->k_rot, n_rot, n);
-    struct tensor k = shaped(p->w->k, row, n), out = shaped(p->w->attn, n_head * row, n), chosen = {0};
+    struct tensor k = shaped(p->w->k, row, n), out = shaped(p->w->attn, n_head * row, n);
     struct tensor value = shaped(p->w->z, n_head * lat->n_value, n);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
                                        .in = {*h},
@@ -268,8 +298,7 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
         norm(p, &q_latent, &lat->q_a_norm, lat->n_q_latent, &q_latent);
         q_in = q_latent;
     }
-    if (lat->index.n_chosen)
-        chosen = choose_positions(p, a, kv, &q_in, h);
+    const struct tensor chosen = positions_of(p, a, kv, &q_in, h);
     backend_enqueue(p->b,
                     &(struct op){.kind = OP_MATMUL, .in = {q_in}, .out = {q_nope, q_rot}, .weight = {a->q, lat->q_pe}});
     const struct head_part q_rotated = {&q, 0, n_rot}, q_folded = {&q, n_rot, n_latent};
@@ -829,7 +858,7 @@ static err_code cross(struct pass *p, const struct pass *before, struct err *e)
         room.off_bytes += tensor_bytes(&p->rope[i]);
         TRY(bring(p, before->b, &before->rope[i], &p->rope[i], e));
     }
-    if (p->w->chosen.buffer) {
+    if (p->w->chosen.buffer && !sees_all(p, p->w->chosen.ne[0])) {
         const struct tensor from = tensor_rows(before->w->chosen, 0, p->n), to = tensor_rows(p->w->chosen, 0, p->n);
         TRY(bring(p, before->b, &from, &to, e));
     }

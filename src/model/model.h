@@ -379,6 +379,7 @@ struct model_forward_params {
     /* Gets the residual stream [n_embd] of the batch's last token after each layer. Costs a read-back. May be NULL. */
     void (*hidden)(void *user, int64_t layer, const float *x);
     void *hidden_user;
+    bool is_complete; /* all operations of the layers are enqueued, those that this batch does not need, too */
     int64_t n_logits; /* rows of the results that model_logits is to take, with the pass: one wait for both. 0: none */
 };
 

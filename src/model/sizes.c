@@ -86,7 +86,7 @@ static err_code walk(struct model_sizes *s, const struct model *m, struct model_
                      struct err *e)
 {
     static const int32_t id = 0;
-    static const struct model_forward_params p = {.sort_cutoff = 1};
+    static const struct model_forward_params p = {.sort_cutoff = 1, .is_complete = true};
     const struct model_rows rows = {.state = state, .ids = &id, .n = 1, .n_out = 1};
     const struct model_cost before = sum_products(m->device);
     TRY(model_forward(m, w, &p, &rows, 1, e));
