@@ -97,6 +97,21 @@ size_t backend_weight_bytes(struct backend *b, const struct weight_desc *d)
     return row_bytes * (size_t)d->n_row;
 }
 
+int64_t slot_n_hidden(const struct slot_pool_desc *d)
+{
+    return d->is_ungated ? 2 * d->n_ff : d->n_ff;
+}
+
+int64_t slot_matrix_k(const struct slot_pool_desc *d, enum expert_matrix matrix)
+{
+    return matrix == EXPERT_DOWN ? slot_n_hidden(d) : d->n_embd;
+}
+
+int64_t slot_matrix_rows(const struct slot_pool_desc *d, enum expert_matrix matrix)
+{
+    return matrix == EXPERT_DOWN ? d->n_embd : d->n_ff;
+}
+
 err_code backend_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out,
                                   struct err *e)
 {

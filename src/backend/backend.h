@@ -105,7 +105,14 @@ struct slot_pool_desc {
     const struct quant_info *type[EXPERT_N_MATRIX];
     int64_t n_embd, n_ff;
     int64_t n_slot;
+    bool is_ungated; /* gate and up are the two halves of one matrix, whose products y become act(y) * y; down is
+                        [n_embd][2 * n_ff] */
 };
+
+/* The length and number of the rows of a matrix; what down is multiplied by. */
+int64_t slot_matrix_k(const struct slot_pool_desc *d, enum expert_matrix matrix);
+int64_t slot_matrix_rows(const struct slot_pool_desc *d, enum expert_matrix matrix);
+int64_t slot_n_hidden(const struct slot_pool_desc *d);
 
 /* Slots of one size, all closed: they take no memory until they are opened. */
 MUST_USE err_code backend_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out,
@@ -223,7 +230,8 @@ enum act_fn {
     ACT_GELU,
     ACT_SIGMOID,
     ACT_SWIGLU_OAI, /* gpt-oss's, clamped: kernels.h has the formula */
-    ACT_NONE        /* the gate itself */
+    ACT_NONE,       /* the gate itself */
+    ACT_RELU
 };
 enum rope_mode { ROPE_NORMAL, ROPE_NEOX };
 
@@ -308,7 +316,7 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent;
  *             vec[2]: what each expert's final weight is multiplied by, or absent; route
  * EXPERTS     in: x [n_embd][M], ids (-1: none), slots I32 [n_expert] (-1: not this time), weights F32 [k][M] that
- *             multiply what gate and up give, or absent.  out: y [n_embd][k][M], and [n_ff][k][M] what down is
+ *             multiply what gate and up give, or absent.  out: y [n_embd][k][M], and [n_hidden][k][M] what down is
  *             multiplied by, or absent; rows of absent experts untouched in both.  slot_pool;
  *             vec[enum expert_matrix]: biases [n_ff][n_expert] of gate and up, [n_embd][n_expert] of down, by expert
  *             and not by slot, or absent; experts

@@ -249,7 +249,7 @@ static double tolerance(const struct op *op)
             rounded |= op->weight[i]->d.type->act != QUANT_ACT_FLOAT;
         break;
     case OP_EXPERTS:
-        terms = (double)(op->slot_pool->d.n_embd + op->slot_pool->d.n_ff);
+        terms = (double)(op->slot_pool->d.n_embd + slot_n_hidden(&op->slot_pool->d));
         rounded = op->slot_pool->d.type[EXPERT_GATE]->act != QUANT_ACT_FLOAT ||
                   op->slot_pool->d.type[EXPERT_DOWN]->act != QUANT_ACT_FLOAT;
         break;

@@ -19,12 +19,13 @@ struct expert_loop {
     struct expert_plan plan;
     struct expert_cut cut;                /* of the matrices at hand */
     struct kernel_act x[EXPERT_N_MATRIX]; /* what each is multiplied by: tokens, or rows of the plan when sorted */
-    float *hidden;                        /* [n_pair][n_ff] gate's products, then act(gate) * up */
-    char *pack_tiles;                     /* for each thread; NULL: no expert's matrix is raw */
+    float *hidden;    /* [n_pair][n_hidden] what down is multiplied by; direct: first gate's products */
+    char *pack_tiles; /* for each thread; NULL: no expert's matrix is raw */
     size_t pack_tile_bytes;
     float *tiles; /* sorted: for each thread two of [TILE_TOKENS][chunk_rows] */
     struct {
-        float *up;          /* [n_pair][n_ff] up's products */
+        float *up;          /* up's products: [n_pair][n_ff], or the second halves of `hidden` */
+        int64_t ld_up;      /* elements from a pair's to the next one's */
         atomic_int *n_left; /* [n_item] chunks of gate and up that are not done */
         struct cpu_act down;
     } direct;
@@ -88,6 +89,17 @@ static void weigh(const struct expert_loop *x, int64_t row, int64_t m, float *ga
         }
 }
 
+/* out = act(gate) * up of n rows of experts with a gate; else of either's part of the hidden rows, `out` being gate's.
+ */
+static void activate(const struct expert_loop *x, float *out, const float *gate, const float *up, int64_t n)
+{
+    const struct slot_pool_desc *d = &x->slot_pool->d;
+    enum kernel_act_fn act = cpu_act_fn(x->op->experts.act);
+    x->c->kernels->act_mul(act, out, gate, d->is_ungated ? gate : up, n);
+    if (d->is_ungated)
+        x->c->kernels->act_mul(act, out + d->n_ff, up, up, n);
+}
+
 /* ---- sorted: an expert's tokens, tile by tile ------------------------------------------------------------------ */
 
 static void gate_up_tiles(void *arg, size_t task, int thread)
@@ -95,7 +107,7 @@ static void gate_up_tiles(void *arg, size_t task, int thread)
     const struct expert_loop *x = arg;
     const struct expert_task s = expert_cut_task(&x->cut, x->c, task);
     const struct expert_item *it = &x->plan.items[s.item];
-    int64_t n_ff = x->slot_pool->d.n_ff, ld = x->cut.chunk_rows;
+    int64_t n_hidden = slot_n_hidden(&x->slot_pool->d), ld = x->cut.chunk_rows;
     float *gate = x->tiles + (int64_t)thread * 2 * TILE_TOKENS * ld, *up = gate + TILE_TOKENS * ld;
     pack_rows(x, it, EXPERT_GATE, s.row0, s.row1, thread);
     pack_rows(x, it, EXPERT_UP, s.row0, s.row1, thread);
@@ -107,8 +119,7 @@ static void gate_up_tiles(void *arg, size_t task, int thread)
         expert_product(x, &s, EXPERT_UP, &up_x, m, up);
         weigh(x, row, m, gate, up, s.row1 - s.row0);
         for (int64_t t = 0; t < m; t++)
-            x->c->kernels->act_mul(cpu_act_fn(x->op->experts.act), x->hidden + (row + t) * n_ff + s.row0, gate + t * ld,
-                                   up + t * ld, s.row1 - s.row0);
+            activate(x, x->hidden + (row + t) * n_hidden + s.row0, gate + t * ld, up + t * ld, s.row1 - s.row0);
     }
 }
 
@@ -148,8 +159,9 @@ static bool run_sorted(struct expert_loop *x)
     if (!run_tiles(x, d->n_ff, d->n_embd, gate_up_tiles))
         return false;
     note_packed(x, EXPERT_GATE, EXPERT_UP);
-    if (!cpu_act_round(x->c, SCRATCH_ACT_H + kind, kind, x->hidden, x->plan.n_pair, d->n_ff, &x->x[EXPERT_DOWN]) ||
-        !run_tiles(x, d->n_embd, d->n_ff, down_tiles))
+    if (!cpu_act_round(x->c, SCRATCH_ACT_H + kind, kind, x->hidden, x->plan.n_pair, slot_n_hidden(d),
+                       &x->x[EXPERT_DOWN]) ||
+        !run_tiles(x, d->n_embd, slot_n_hidden(d), down_tiles))
         return false;
     note_packed(x, EXPERT_DOWN, EXPERT_DOWN);
     return true;
@@ -163,15 +175,15 @@ static void gate_up_chunk(void *arg, size_t task, int thread)
     const struct expert_loop *x = arg;
     const struct expert_task s = expert_cut_task(&x->cut, x->c, task);
     enum expert_matrix which = s.walked == 0 ? EXPERT_GATE : EXPERT_UP;
-    int64_t n_ff = x->slot_pool->d.n_ff;
-    float *gate = x->hidden + s.item * n_ff, *up = x->direct.up + s.item * n_ff;
+    int64_t n_ff = x->slot_pool->d.n_ff, n_hidden = slot_n_hidden(&x->slot_pool->d);
+    float *gate = x->hidden + s.item * n_hidden, *up = x->direct.up + s.item * x->direct.ld_up;
     const struct kernel_act act = cpu_act_skip(&x->x[which], x->plan.pair_of_row[s.item] / x->plan.n_used);
     pack_rows(x, &x->plan.items[s.item], which, s.row0, s.row1, thread);
     expert_product(x, &s, which, &act, 1, (which == EXPERT_GATE ? gate : up) + s.row0);
     if (atomic_fetch_sub(&x->direct.n_left[s.item], 1) > 1)
         return;
     weigh(x, s.item, 1, gate, up, n_ff);
-    x->c->kernels->act_mul(cpu_act_fn(x->op->experts.act), gate, gate, up, n_ff);
+    activate(x, gate, gate, up, n_ff);
     if (x->direct.down.kind != QUANT_ACT_FLOAT)
         cpu_act_round_row(&x->direct.down, x->c->kernels, s.item, gate);
 }
@@ -200,9 +212,9 @@ static bool place_hidden(struct expert_loop *x)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
     enum quant_act kind = x->c->kernels->act[d->type[EXPERT_DOWN]->type];
-    x->direct.down = (struct cpu_act){.kind = kind, .k = d->n_ff, .f32 = x->hidden};
+    x->direct.down = (struct cpu_act){.kind = kind, .k = slot_n_hidden(d), .f32 = x->hidden};
     if (kind != QUANT_ACT_FLOAT &&
-        !cpu_act_place(x->c, SCRATCH_ACT_H + kind, kind, x->plan.n_pair, d->n_ff, &x->direct.down))
+        !cpu_act_place(x->c, SCRATCH_ACT_H + kind, kind, x->plan.n_pair, slot_n_hidden(d), &x->direct.down))
         return false;
     x->x[EXPERT_DOWN] = cpu_act_rows(&x->direct.down, 0);
     return true;
@@ -211,7 +223,8 @@ static bool place_hidden(struct expert_loop *x)
 static bool run_direct(struct expert_loop *x)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
-    x->direct.up = x->hidden + x->plan.n_pair * d->n_ff;
+    x->direct.up = x->hidden + (d->is_ungated ? d->n_ff : x->plan.n_pair * d->n_ff);
+    x->direct.ld_up = slot_n_hidden(d);
     if (!place_hidden(x))
         return false;
     if (x->pack_tiles && x->op->in[0].ne[1] > 1) { /* items may share an expert, which is packed before */
@@ -224,7 +237,7 @@ static bool run_direct(struct expert_loop *x)
         atomic_init(&x->direct.n_left[i], n_chunk);
     pool_run_nodes(x->c->pool, x->cut.first_task, gate_up_chunk, x);
     note_packed(x, EXPERT_GATE, EXPERT_UP);
-    expert_cut_make(&x->cut, x->c, &x->plan, d->n_embd, d->n_ff, 1);
+    expert_cut_make(&x->cut, x->c, &x->plan, d->n_embd, slot_n_hidden(d), 1);
     pool_run_nodes(x->c->pool, x->cut.first_task, down_chunk, x);
     note_packed(x, EXPERT_DOWN, EXPERT_DOWN);
     return true;
@@ -306,10 +319,10 @@ static void count_experts(const struct expert_loop *x)
 /* Gives what down was multiplied by to who asked for it. */
 static void give_hidden(const struct expert_loop *x)
 {
-    int64_t n_ff = x->slot_pool->d.n_ff;
+    int64_t n = slot_n_hidden(&x->slot_pool->d);
     float *out = tensor_data(&x->op->out[1]);
     for (int64_t r = 0; out && r < x->plan.n_pair; r++)
-        memcpy(out + x->plan.pair_of_row[r] * n_ff, x->hidden + r * n_ff, (size_t)n_ff * sizeof *out);
+        memcpy(out + x->plan.pair_of_row[r] * n, x->hidden + r * n, (size_t)n * sizeof *out);
 }
 
 void cpu_op_experts(struct cpu *c, const struct op *op)
@@ -328,8 +341,8 @@ void cpu_op_experts(struct cpu *c, const struct op *op)
         return;
     expert_plan_make(&x.plan, &choice, is_sorted, plan);
     x.direct.n_left = (atomic_int *)(void *)(plan + plan_bytes);
-    size_t hidden_bytes = (size_t)(x.plan.n_pair * op->slot_pool->d.n_ff) * sizeof *x.hidden;
-    x.hidden = cpu_scratch(c, SCRATCH_HIDDEN, is_sorted ? hidden_bytes : 2 * hidden_bytes);
+    int64_t n_hidden = is_sorted ? slot_n_hidden(&op->slot_pool->d) : 2 * op->slot_pool->d.n_ff;
+    x.hidden = cpu_scratch(c, SCRATCH_HIDDEN, (size_t)(x.plan.n_pair * n_hidden) * sizeof *x.hidden);
     if (!x.hidden || !prepare_packing(&x) || !prepare_inputs(&x) || !(is_sorted ? run_sorted : run_direct)(&x))
         return;
     count_experts(&x);

@@ -31,16 +31,6 @@ struct slot_pool {
     int64_t n_open; /* slots that count as memory */
 };
 
-/* The length and number of the rows of a matrix. */
-static inline int64_t slot_matrix_k(const struct slot_pool_desc *d, enum expert_matrix matrix)
-{
-    return matrix == EXPERT_DOWN ? d->n_ff : d->n_embd;
-}
-static inline int64_t slot_matrix_rows(const struct slot_pool_desc *d, enum expert_matrix matrix)
-{
-    return matrix == EXPERT_DOWN ? d->n_embd : d->n_ff;
-}
-
 /* The part of a slot that lies on a node, and of a matrix in it. */
 static inline char *slot_data(const struct slot_pool *s, int node, int64_t slot)
 {

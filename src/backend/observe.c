@@ -127,8 +127,8 @@ static void show_pairs(struct backend *b, const struct op *op, const struct pair
 static bool place_hidden(struct backend *b, const struct op *op, struct tensor *out)
 {
     struct observing *g = b->observing;
-    int64_t n_ff = b->v->slot_pool_shape(b, op->slot_pool).n_ff;
-    struct tensor t = {.type = ELEM_F32, .ne = {n_ff, op->in[1].ne[0], op->in[1].ne[1]}};
+    const struct slot_pool_desc d = b->v->slot_pool_shape(b, op->slot_pool);
+    struct tensor t = {.type = ELEM_F32, .ne = {slot_n_hidden(&d), op->in[1].ne[0], op->in[1].ne[1]}};
     if (!g->hidden.buffer || tensor_bytes(&g->hidden) < tensor_bytes(&t)) {
         backend_buffer_close(b, &g->hidden.buffer);
         g->hidden = t;

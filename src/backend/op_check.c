@@ -380,10 +380,10 @@ static err_code check_experts(const struct op_checker *c)
     TRY(check_ints(c, "slots", &op->in[2], n_expert));
     TRY(check_optional(c, "weights", &op->in[3], ELEM_F32, k, m, 1));
     TRY(check_tensor(c, "y", &op->out[0], ELEM_F32, d.n_embd, k, m));
-    TRY(check_optional(c, "hidden rows", &op->out[1], ELEM_F32, d.n_ff, k, m));
+    TRY(check_optional(c, "hidden rows", &op->out[1], ELEM_F32, slot_n_hidden(&d), k, m));
     CHECK(c, op->experts.sort_cutoff >= 1, "sort_cutoff is %lld", (long long)op->experts.sort_cutoff);
     for (int i = 0; i < EXPERT_N_MATRIX; i++)
-        TRY(check_optional(c, "a bias", &op->vec[i], ELEM_F32, i == EXPERT_DOWN ? d.n_embd : d.n_ff, n_expert, 1));
+        TRY(check_optional(c, "a bias", &op->vec[i], ELEM_F32, slot_matrix_rows(&d, i), n_expert, 1));
     return ERR_OK;
 }
 

@@ -12,7 +12,8 @@ err_code expert_images(struct backend *device, const struct store *s, struct lay
             .type = {l->part[EXPERT_GATE].type, l->part[EXPERT_UP].type, l->part[EXPERT_DOWN].type},
             .n_embd = (int64_t)l->part[EXPERT_GATE].k,
             .n_ff = (int64_t)l->part[EXPERT_GATE].n_row,
-            .n_slot = 1};
+            .n_slot = 1,
+            .is_ungated = l->part[EXPERT_DOWN].k != l->part[EXPERT_GATE].n_row};
         if (l->n_expert && !backend_slot_pool_image(device, &d, &(*out)[i])) {
             mem_free(*out);
             *out = NULL;

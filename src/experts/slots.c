@@ -4,7 +4,8 @@
 
 static bool same_shape(const struct slot_pool_desc *a, const struct slot_pool_desc *b)
 {
-    return memcmp(a->type, b->type, sizeof a->type) == 0 && a->n_embd == b->n_embd && a->n_ff == b->n_ff;
+    return memcmp(a->type, b->type, sizeof a->type) == 0 && a->n_embd == b->n_embd && a->n_ff == b->n_ff &&
+           a->is_ungated == b->is_ungated;
 }
 
 static void join_group(struct expert_slots *s, struct slot_layer *l)

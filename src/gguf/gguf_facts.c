@@ -100,7 +100,7 @@ static enum gguf_use layer_use(const char *rest)
         return GGUF_USE_SHARED_EXPERT;
     if (starts_with(rest, "ffn_gate_inp") || starts_with(rest, "exp_probs_b"))
         return GGUF_USE_ROUTER;
-    if (is_ffn_part(rest, "", &part))
+    if (is_ffn_part(rest, "", &part) || starts_with(rest, "ffn_latent_"))
         return GGUF_USE_DENSE_FFN;
     if (starts_with(rest, "attn_") || starts_with(rest, "ssm_") || starts_with(rest, "indexer"))
         return GGUF_USE_ATTENTION;

@@ -290,6 +290,10 @@ static json_t *mixing(struct out_json *o, const struct layer *l)
     json_t *v = keep(o, json_object());
     const struct attention *a = &l->attn;
     const struct recurrent *d = &l->recurrent;
+    if (!l->attn_norm.buffer) {
+        set(o, v, "kind", text(o, "none"));
+        return v;
+    }
     if (l->is_recurrent) {
         set(o, v, "kind", text(o, inspect_recurrence(d->kind)));
         set(o, v, "convolution_taps", integer(o, (uint64_t)d->n_tap));
@@ -337,6 +341,7 @@ static json_t *feed_forward(struct out_json *o, const struct layer *l)
     set(o, v, "weights_scale", real(o, (double)y->scale));
     set(o, v, "shared_expert_width", integer(o, (uint64_t)y->n_ff_shared));
     set(o, v, "shared_expert_gated", boolean(o, y->shared_gate_inp));
+    set(o, v, "latent_width", integer(o, (uint64_t)(y->latent_down ? y->n_latent : 0)));
     return v;
 }
 

@@ -95,6 +95,10 @@ static void say_mixing(struct inspect_words *w, const struct model *m, const str
 {
     const struct layer *y = &m->layers[layer];
     const struct recurrent *r = &y->recurrent;
+    if (!y->attn_norm.buffer) {
+        say(w, "none");
+        return;
+    }
     if (!y->is_recurrent) {
         if (y->attn.is_latent)
             say_latent(w, m, &y->attn);
@@ -119,6 +123,7 @@ static const char *act_name(enum act_fn act)
     case ACT_GELU: return "GEGLU";
     case ACT_SWIGLU_OAI: return "clamped SwiGLU";
     case ACT_NONE: return "no activation";
+    case ACT_RELU: return "squared ReLU";
     case ACT_SIGMOID: break;
     }
     return "sigmoid";
@@ -150,6 +155,8 @@ static void say_feed_forward(struct inspect_words *w, const struct model *m, con
 {
     const struct layer *l = &m->layers[layer];
     const struct moe_layer *y = &l->moe;
+    if (!l->ffn_norm.buffer)
+        say(w, "none");
     if (l->ffn.down)
         say(w, "dense: %lld wide, %s%s", (long long)l->ffn.n_ff, act_name(l->ffn.act),
             l->is_moe ? ", side by side with\n" : "");
@@ -160,6 +167,8 @@ static void say_feed_forward(struct inspect_words *w, const struct model *m, con
     say_router(w, y);
     if (y->shared_down)
         say(w, "\nshared expert %lld wide%s", (long long)y->n_ff_shared, y->shared_gate_inp ? ", behind a gate" : "");
+    if (y->latent_down)
+        say(w, "\nrouted experts work in a space of %lld", (long long)y->n_latent);
 }
 
 /* What is not a layer's: factors, caps, embeddings by layer. */

@@ -1,7 +1,7 @@
 /* The forward pass: tokens in, logits out.
  *
  *   x = embedding(ids)
- *   for each layer:   x += attention(norm(x));   x += ffn_or_moe(norm(x))
+ *   for each layer:   x += attention(norm(x));   x += ffn_or_moe(norm(x))      (some have one of the two alone)
  *   logits = output(norm(x))
  *
  * Everything is enqueued on the device of the layer's stage; only the MoE layers of a model whose experts are not all
@@ -457,7 +457,8 @@ static void dense_ffn(const struct pass *p, const struct ffn *f, const struct te
                                            .out = {gate, up},
                                            .weight = {f->gate, f->up},
                                            .vec = {f->gate_bias, f->up_bias}});
-        backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {gate, up}, .out = {gate}, .act = f->act});
+        backend_enqueue(
+            p->b, &(struct op){.kind = OP_ACT_MUL, .in = {gate, f->up ? up : gate}, .out = {gate}, .act = f->act});
         backend_enqueue(
             p->b,
             &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {x}, .weight = {f->down}, .vec = {f->down_bias}});
@@ -504,8 +505,9 @@ static bool is_cut(const struct pass *p, int64_t i)
  * part of the layer before. What the next layer's attention will add is left out. */
 struct router_input {
     const struct pass *p;
-    const struct layer *y;      /* the next layer */
-    const struct tensor *dense; /* the dense branch of the layer before; NULL: none */
+    const struct layer *y;      /* the next layer with a router */
+    const struct layer *before; /* the layer with experts that is running; NULL: none is */
+    const struct tensor *dense; /* its dense branch; NULL: none */
     struct tensor router_x;     /* [n_embd] for each row of p->x */
 };
 
@@ -517,8 +519,8 @@ static void fill_router_x(void *user, const struct tensor *sum)
     const struct tensor *x = &p->x;
     if (sum->buffer) {
         if (r->dense)
-            join_dense(p, r->y - 1, r->dense, sum, sum);
-        add_ffn(p, r->y - 1, sum, &r->router_x);
+            join_dense(p, r->before, r->dense, sum, sum);
+        add_ffn(p, r->before, sum, &r->router_x);
         x = &r->router_x;
     }
     norm(p, x, r->y->router_norm.buffer ? &r->y->router_norm : &r->y->ffn_norm, p->m->n_embd, &r->router_x);
@@ -533,28 +535,37 @@ static bool is_resident(const struct model *m, int moe_layer)
     return all;
 }
 
-/* Fills `next` to predict layer i's choice. False: the stage has none, or nobody wants a prediction. Where a layer goes
- * on with few tokens, what all would choose is not read ahead. */
-static bool find_next(const struct pass *p, int64_t i, const struct tensor *dense, struct router_input *r,
-                      struct moe_next *next)
+/* The layer that has the first feed-forward part from layer i on: it, or the next one if layer i has none. */
+static int64_t feeding_layer(const struct pass *p, int64_t i)
+{
+    return i < p->stage->end && !p->m->layers[i].ffn_norm.buffer ? i + 1 : i;
+}
+
+/* Fills `next` to predict the choice of layer i or, if it has no feed-forward part, of the next one; `before` has
+ * experts and is running, or NULL. False: the stage has none, or nobody wants a prediction. Where a layer goes on with
+ * few tokens, what all would choose is not read ahead. */
+static bool find_next(const struct pass *p, int64_t i, const struct layer *before, const struct tensor *dense,
+                      struct router_input *r, struct moe_next *next)
 {
     const struct model *m = p->m;
+    i = feeding_layer(p, i);
     const struct layer *y = i < p->stage->end ? &m->layers[i] : NULL;
     const struct moe_trace *trace = p->p->trace;
     if (!y || !y->is_moe)
         return false;
     bool prefetch = p->p->prefetch && !is_cut(p, i) && !is_resident(m, y->moe.experts_layer);
-    *r = (struct router_input){p, y, dense, shaped(p->w->next_x, m->n_embd, p->x.ne[1])};
+    *r = (struct router_input){p, y, before, dense, shaped(p->w->next_x, m->n_embd, p->x.ne[1])};
     *next = (struct moe_next){&y->moe, r->router_x, prefetch, fill_router_x, r};
     return prefetch || (trace && trace->predicted);
 }
 
-/* Prefetches for a layer that follows none with experts: its reads begin while its attention computes. */
+/* Prefetches for experts that follow none: their reads begin while attention computes. */
 static err_code prefetch_first(const struct pass *p, int64_t i, struct err *e)
 {
     struct moe_next next;
     struct router_input r;
-    if ((i > p->stage->first && p->m->layers[i - 1].is_moe) || !find_next(p, i, NULL, &r, &next) || !next.prefetch)
+    if (!p->m->layers[i].attn_norm.buffer || (i > p->stage->first && p->m->layers[i - 1].is_moe) ||
+        !find_next(p, i, NULL, NULL, &r, &next) || !next.prefetch)
         return ERR_OK;
     return moe_predict(p->w->moe, &next, NULL, e);
 }
@@ -604,7 +615,7 @@ static err_code feed_forward(const struct pass *p, int64_t i, const struct tenso
         dense_ffn(p, &y->ffn, h);
         return ERR_OK;
     }
-    run.next = find_next(p, i + 1, has_dense ? h : NULL, &r, &next) ? &next : NULL;
+    run.next = find_next(p, i + 1, y, has_dense ? h : NULL, &r, &next) ? &next : NULL;
     run.n_car = list_car(p, y->moe.experts_layer);
     if (!has_dense)
         return moe_forward(w, &y->moe, h, h, h, &run, e);
@@ -624,6 +635,8 @@ static void mix(const struct pass *p, int64_t i)
     const struct layer *y = &p->m->layers[i];
     int64_t n_embd = p->m->n_embd;
     struct tensor h = shaped(p->h, n_embd, p->n);
+    if (!y->attn_norm.buffer)
+        return;
     norm(p, &p->x, &y->attn_norm, n_embd, &h);
     if (y->is_recurrent)
         recurrent(p, i, &h);
@@ -670,9 +683,11 @@ static err_code layer(struct pass *p, int64_t i, struct err *e)
     note_done(p, p->n);
     if (p->x.ne[1] == 0)
         return ERR_OK;
-    struct tensor h = shaped(p->h, n_embd, p->x.ne[1]);
-    TRY(feed_forward(p, i, &h, e));
-    add_ffn(p, y, &h, &p->x);
+    if (y->ffn_norm.buffer) {
+        struct tensor h = shaped(p->h, n_embd, p->x.ne[1]);
+        TRY(feed_forward(p, i, &h, e));
+        add_ffn(p, y, &h, &p->x);
+    }
     if (y->token_gate)
         token_embedding(p, i, y);
     if (y->out_scale.buffer)

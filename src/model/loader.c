@@ -469,6 +469,13 @@ static const char *find_out_norm(const struct loader *l)
     return load_find(l, LOAD_OUTPUT, usual) || !load_find(l, LOAD_OUTPUT, other) ? usual : other;
 }
 
+/* Files of Nemotron H may have the epsilon of layer norms alone. */
+static const char *find_epsilon(const struct loader *l)
+{
+    static const char usual[] = "attention.layer_norm_rms_epsilon", other[] = "attention.layer_norm_epsilon";
+    return load_has_key(l, usual) || !load_has_key(l, other) ? usual : other;
+}
+
 err_code load_trunk(struct loader *l, struct err *e)
 {
     struct model *m = l->m;
@@ -480,7 +487,7 @@ err_code load_trunk(struct loader *l, struct err *e)
     m->n_layer = l->n_block - n_nextn;
     TRY(load_u32(l, "embedding_length", &m->n_embd, e));
     TRY(load_u32(l, "context_length", &m->n_ctx_train, e));
-    TRY(load_f32(l, "attention.layer_norm_rms_epsilon", &epsilon, &m->norm_eps, e));
+    TRY(load_f32(l, find_epsilon(l), &epsilon, &m->norm_eps, e));
     if (m->n_layer < 1 || l->n_block > LIMIT_LAYERS)
         return err_set(e, ERR_FORMAT, "%s: %lld layers, %lld of them for predicting further tokens: expected 1 to %d",
                        path, (long long)l->n_block, (long long)n_nextn, LIMIT_LAYERS);
@@ -626,20 +633,40 @@ err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, en
     return load_qk_norm(l, layer, qk_norm, a, e);
 }
 
-err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e)
+static err_code load_ffn_width(struct loader *l, int64_t layer, struct ffn *f, struct err *e)
 {
-    struct model *m = l->m;
     TRY(load_layer_u32_opt(l, "feed_forward_length", layer, &f->n_ff, e));
     if (f->n_ff < 1)
         return err_set(e, ERR_FORMAT, "%s: %s.feed_forward_length is missing or 0 in layer %lld",
-                       gguf_file_path(l->g, 0), m->arch, (long long)layer);
+                       gguf_file_path(l->g, 0), l->m->arch, (long long)layer);
+    return ERR_OK;
+}
+
+static err_code load_down(struct loader *l, int64_t layer, struct ffn *f, struct err *e)
+{
+    TRY(load_weight(l, layer, "ffn_down.weight", f->n_ff, l->m->n_embd, &f->down, e));
+    return load_vector(l, layer, "ffn_down.bias", l->m->n_embd, false, &f->down_bias, e);
+}
+
+err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e)
+{
+    struct model *m = l->m;
+    TRY(load_ffn_width(l, layer, f, e));
     f->act = ACT_SILU;
     TRY(load_weight(l, layer, "ffn_gate.weight", m->n_embd, f->n_ff, &f->gate, e));
     TRY(load_weight(l, layer, "ffn_up.weight", m->n_embd, f->n_ff, &f->up, e));
-    TRY(load_weight(l, layer, "ffn_down.weight", f->n_ff, m->n_embd, &f->down, e));
     TRY(load_vector(l, layer, "ffn_gate.bias", f->n_ff, false, &f->gate_bias, e));
     TRY(load_vector(l, layer, "ffn_up.bias", f->n_ff, false, &f->up_bias, e));
-    return load_vector(l, layer, "ffn_down.bias", m->n_embd, false, &f->down_bias, e);
+    return load_down(l, layer, f, e);
+}
+
+err_code load_ungated_ffn(struct loader *l, int64_t layer, enum act_fn act, struct ffn *f, struct err *e)
+{
+    TRY(load_ffn_width(l, layer, f, e));
+    f->act = act;
+    TRY(load_weight(l, layer, "ffn_up.weight", l->m->n_embd, f->n_ff, &f->gate, e));
+    TRY(load_vector(l, layer, "ffn_up.bias", f->n_ff, false, &f->gate_bias, e));
+    return load_down(l, layer, f, e);
 }
 
 static err_code keep_name(struct loader *l, const struct gguf_tensor *t, const char **out, struct err *e)
@@ -649,14 +676,13 @@ static err_code keep_name(struct loader *l, const struct gguf_tensor *t, const c
 }
 
 /* The biases of a layer's experts, which may be absent. */
-static err_code load_expert_bias(struct loader *l, struct backend *device, int64_t layer, int64_t n_ff,
-                                 int64_t n_expert, struct tensor *bias, struct err *e)
+static err_code load_expert_bias(struct loader *l, struct backend *device, const struct expert_layer *x,
+                                 struct tensor *bias, struct err *e)
 {
-    int64_t n_embd = l->m->n_embd;
     const struct file_matrix from[EXPERT_N_MATRIX] = {
-        [EXPERT_GATE] = {layer, "ffn_gate_exps.bias", n_ff, n_expert},
-        [EXPERT_UP] = {layer, "ffn_up_exps.bias", n_ff, n_expert},
-        [EXPERT_DOWN] = {layer, "ffn_down_exps.bias", n_embd, n_expert},
+        [EXPERT_GATE] = {x->index, "ffn_gate_exps.bias", x->shape.n_ff, x->n_expert},
+        [EXPERT_UP] = {x->index, "ffn_up_exps.bias", x->shape.n_ff, x->n_expert},
+        [EXPERT_DOWN] = {x->index, "ffn_down_exps.bias", x->shape.n_embd, x->n_expert},
     };
     for (int i = 0; i < EXPERT_N_MATRIX; i++)
         TRY(load_table_to(l, device, &from[i], false, &bias[i], e));
@@ -667,58 +693,91 @@ err_code load_expert_rules(struct loader *l, const struct model_device *d, const
                            struct expert_rules *out, struct err *e)
 {
     const struct expert_layer *x = &l->m->expert_layers[y->experts_layer];
-    *out = (struct expert_rules){.n_embd = y->n_embd, .n_expert = y->n_expert, .n_used = y->n_used, .act = y->act};
+    *out = (struct expert_rules){.n_embd = y->n_latent, .n_expert = y->n_expert, .n_used = y->n_used, .act = y->act};
     memcpy(out->tensors, y->tensors, sizeof out->tensors);
     memcpy(out->bias, y->bias, sizeof out->bias);
-    return d->device == l->m->device
-               ? ERR_OK
-               : load_expert_bias(l, d->device, x->index, x->shape.n_ff, y->n_expert, out->bias, e);
+    return d->device == l->m->device ? ERR_OK : load_expert_bias(l, d->device, x, out->bias, e);
 }
 
-static err_code load_routed(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e)
+/* What goes into the routed experts and comes out of them, where they work in a narrower space. */
+static err_code load_latent(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e)
 {
-    struct model *m = l->m;
-    const struct gguf_tensor *gate, *up, *down = load_find(l, layer, "ffn_down_exps.weight");
-    int64_t n_ff = down ? (int64_t)down->ne[0] : 0, n_ff_key = 0;
+    const struct gguf_tensor *down = load_find(l, layer, "ffn_latent_down.weight");
+    y->n_latent = down ? (int64_t)down->ne[1] : y->n_embd;
+    if (!down)
+        return ERR_OK;
+    TRY(load_weight(l, layer, "ffn_latent_down.weight", y->n_embd, y->n_latent, &y->latent_down, e));
+    return load_weight(l, layer, "ffn_latent_up.weight", y->n_latent, y->n_embd, &y->latent_up, e);
+}
+
+/* The tensors of gate and up, which may be one: of experts without a gate it is up, whose halves stand for both. */
+struct gate_up {
+    const struct gguf_tensor *gate, *up;
+};
+
+/* n_ff: the rows of gate and of up. */
+static err_code find_gate_up(struct loader *l, int64_t layer, int64_t n_ff, bool is_ungated, const struct moe_layer *y,
+                             struct gate_up *out, struct err *e)
+{
+    static const char fused[] = "ffn_gate_up_exps.weight", up[] = "ffn_up_exps.weight";
+    const char *both = is_ungated ? up : load_find(l, layer, fused) ? fused : NULL;
+    if (!both) {
+        TRY(need_tensor(l, layer, "ffn_gate_exps.weight", y->n_latent, n_ff, y->n_expert, &out->gate, e));
+        return need_tensor(l, layer, up, y->n_latent, n_ff, y->n_expert, &out->up, e);
+    }
+    TRY(need_tensor(l, layer, both, y->n_latent, 2 * n_ff, y->n_expert, &out->gate, e));
+    out->up = out->gate;
+    return ERR_OK;
+}
+
+static err_code load_routed(struct loader *l, int64_t layer, bool is_ungated, struct moe_layer *y, struct err *e)
+{
+    struct expert_layer *x = &l->m->expert_layers[y->experts_layer];
+    struct gate_up in;
+    const struct gguf_tensor *down = load_find(l, layer, "ffn_down_exps.weight");
+    int64_t n_hidden = down ? (int64_t)down->ne[0] : 0, n_ff_key = 0;
     TRY(load_layer_u32_opt(l, "expert_feed_forward_length", layer, &n_ff_key, e));
-    n_ff = n_ff_key ? n_ff_key : n_ff;
+    n_hidden = n_ff_key ? n_ff_key : n_hidden;
     if (!down && load_find(l, layer, "ffn_down.0.weight"))
         return err_set(e, ERR_UNSUPPORTED,
                        "%s: layer %lld has a tensor for each expert (ffn_down.0.weight): a layout of 2023 that this "
                        "version does not read; expected ffn_down_exps.weight, as later conversions write it",
                        gguf_file_path(l->g, 0), (long long)layer);
-    TRY(need_tensor(l, layer, "ffn_down_exps.weight", n_ff, m->n_embd, y->n_expert, &down, e));
-    if (load_find(l, layer, "ffn_gate_up_exps.weight")) {
-        TRY(need_tensor(l, layer, "ffn_gate_up_exps.weight", m->n_embd, 2 * n_ff, y->n_expert, &gate, e));
-        up = gate;
-    } else {
-        TRY(need_tensor(l, layer, "ffn_gate_exps.weight", m->n_embd, n_ff, y->n_expert, &gate, e));
-        TRY(need_tensor(l, layer, "ffn_up_exps.weight", m->n_embd, n_ff, y->n_expert, &up, e));
-    }
-    TRY(keep_name(l, gate, &y->tensors[EXPERT_GATE], e));
-    if (up != gate)
-        TRY(keep_name(l, up, &y->tensors[EXPERT_UP], e));
+    TRY(need_tensor(l, layer, "ffn_down_exps.weight", n_hidden, y->n_latent, y->n_expert, &down, e));
+    if (is_ungated && n_hidden % 2)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: experts without a gate in layer %lld are %lld wide: this version takes even numbers",
+                       gguf_file_path(l->g, 0), (long long)layer, (long long)n_hidden);
+    int64_t n_ff = is_ungated ? n_hidden / 2 : n_hidden;
+    TRY(find_gate_up(l, layer, n_ff, is_ungated, y, &in, e));
+    TRY(keep_name(l, in.gate, &y->tensors[EXPERT_GATE], e));
+    if (in.up != in.gate)
+        TRY(keep_name(l, in.up, &y->tensors[EXPERT_UP], e));
     TRY(keep_name(l, down, &y->tensors[EXPERT_DOWN], e));
-    TRY(load_expert_bias(l, load_device(l, layer), layer, n_ff, y->n_expert, y->bias, e));
-    l->m->expert_layers[y->experts_layer] =
-        (struct expert_layer){.index = (int)layer,
-                              .n_expert = y->n_expert,
-                              .n_used = y->n_used,
-                              .shape = {.type = {gate->info, up->info, down->info}, .n_embd = m->n_embd, .n_ff = n_ff}};
-    return ERR_OK;
+    *x = (struct expert_layer){.index = (int)layer,
+                               .n_expert = y->n_expert,
+                               .n_used = y->n_used,
+                               .shape = {.type = {in.gate->info, in.up->info, down->info},
+                                         .n_embd = y->n_latent,
+                                         .n_ff = n_ff,
+                                         .is_ungated = is_ungated}};
+    return is_ungated ? ERR_OK : load_expert_bias(l, load_device(l, layer), x, y->bias, e);
 }
 
 /* The shared expert, as wide as its tensors are: what families write about its width in the metadata is that of one of
  * several, or of all. */
-static err_code load_shared(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e)
+static err_code load_shared(struct loader *l, int64_t layer, bool is_ungated, struct moe_layer *y, struct err *e)
 {
     struct model *m = l->m;
-    const struct gguf_tensor *gate = load_find(l, layer, "ffn_gate_shexp.weight");
-    if (!gate && !load_find(l, layer, "ffn_down_shexp.weight"))
+    static const char up[] = "ffn_up_shexp.weight";
+    const char *gate = is_ungated ? up : "ffn_gate_shexp.weight";
+    const struct gguf_tensor *first = load_find(l, layer, gate);
+    if (!first && !load_find(l, layer, "ffn_down_shexp.weight"))
         return ERR_OK;
-    y->n_ff_shared = gate ? (int64_t)gate->ne[1] : 0;
-    TRY(load_weight(l, layer, "ffn_gate_shexp.weight", m->n_embd, y->n_ff_shared, &y->shared_gate, e));
-    TRY(load_weight(l, layer, "ffn_up_shexp.weight", m->n_embd, y->n_ff_shared, &y->shared_up, e));
+    y->n_ff_shared = first ? (int64_t)first->ne[1] : 0;
+    TRY(load_weight(l, layer, gate, m->n_embd, y->n_ff_shared, &y->shared_gate, e));
+    if (!is_ungated)
+        TRY(load_weight(l, layer, up, m->n_embd, y->n_ff_shared, &y->shared_up, e));
     TRY(load_weight(l, layer, "ffn_down_shexp.weight", y->n_ff_shared, m->n_embd, &y->shared_down, e));
     if (load_find(l, layer, "ffn_gate_inp_shexp.weight"))
         TRY(load_weight(l, layer, "ffn_gate_inp_shexp.weight", m->n_embd, 1, &y->shared_gate_inp, e));
@@ -779,7 +838,7 @@ err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules
                             .n_group_used = 1,
                             .act = rules->act};
     TRY(load_u32(l, "expert_count", &y->n_expert, e));
-    TRY(load_u32(l, "expert_used_count", &y->n_used, e));
+    TRY(load_layer_u32_opt(l, "expert_used_count", layer, &y->n_used, e));
     if (y->n_expert > LIMIT_EXPERTS)
         return err_set(e, ERR_LIMIT, "%s: key \"%s.expert_count\" is %lld, expected at most %d",
                        gguf_file_path(l->g, 0), m->arch, (long long)y->n_expert, LIMIT_EXPERTS);
@@ -787,9 +846,10 @@ err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules
         return err_set(e, ERR_FORMAT, "%s: %s.expert_used_count is %lld of %lld experts: expected 1 to all",
                        gguf_file_path(l->g, 0), m->arch, (long long)y->n_used, (long long)y->n_expert);
     TRY(load_router(l, layer, y, e));
-    TRY(load_routed(l, layer, y, e));
+    TRY(load_latent(l, layer, y, e));
+    TRY(load_routed(l, layer, rules->is_ungated, y, e));
     m->n_moe_layer++;
-    return load_shared(l, layer, y, e);
+    return load_shared(l, layer, rules->is_ungated, y, e);
 }
 
 err_code load_is_windowed(struct loader *l, int64_t layer, int64_t period, bool *windowed, struct err *e)

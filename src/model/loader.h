@@ -119,6 +119,7 @@ struct moe_rules {
     enum route_score score; /* unless the file says otherwise */
     bool norm_weights;      /* unless the file says otherwise */
     enum act_fn act;
+    bool is_ungated; /* experts have no gate: down . (act(up . x) * (up . x)) */
 };
 
 /* Loads the model's own numbers, its embedding and its output, and allocates m->layers. */
@@ -165,9 +166,11 @@ MUST_USE load_recurrent_fn load_state_space;
 
 /* Loads ffn_{gate,up,down} with the biases that the file has. */
 MUST_USE err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e);
+/* The same without a gate. */
+MUST_USE err_code load_ungated_ffn(struct loader *l, int64_t layer, enum act_fn act, struct ffn *f, struct err *e);
 
-/* Loads ffn_gate_inp, ffn_{gate,up,down}_exps or a fused ffn_gate_up_exps and, when the file has one, the shared expert
- * with or without its gate. */
+/* Loads ffn_gate_inp, ffn_{gate,up,down}_exps or a fused ffn_gate_up_exps and, when the file has them, the shared
+ * expert with or without its gate, and the products that lead into and out of the space that routed experts work in. */
 MUST_USE err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules, struct moe_layer *y,
                            struct err *e);
 

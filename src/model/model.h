@@ -122,7 +122,8 @@ struct rope_table {
 
 enum { MODEL_MAX_ROPE = 2 };
 
-/* A dense gated feed-forward: down . (act(gate . x) * (up . x)). */
+/* A dense feed-forward: down . (act(gate . x) * (up . x)). Without a gate `gate` is what files call up, and `up` is
+ * NULL: down . (act(gate . x) * (gate . x)). */
 struct ffn {
     int64_t n_ff; /* its width */
     enum act_fn act;
@@ -132,12 +133,12 @@ struct ffn {
 };
 
 struct layer {
-    struct tensor attn_norm; /* [n_embd] */
+    struct tensor attn_norm; /* [n_embd]; absent: nothing is mixed, the layer is a feed-forward part alone */
     bool is_recurrent;
-    struct attention attn;        /* when not recurrent */
+    struct attention attn;        /* when not recurrent; its kv_layer is the layer itself where nothing is mixed */
     struct recurrent recurrent;   /* when recurrent */
     struct tensor attn_post_norm; /* [n_embd], of what attention gives, before it is added; may be absent */
-    struct tensor ffn_norm;       /* [n_embd] */
+    struct tensor ffn_norm;       /* [n_embd]; absent: there is no feed-forward part */
     bool is_moe;
     struct ffn ffn;       /* when not is_moe, or beside the experts */
     struct moe_layer moe; /* when is_moe */

@@ -121,8 +121,7 @@ struct model_cost model_expert_cost(const struct slot_pool_desc *shape)
     struct model_cost c = {0};
     for (int i = 0; i < EXPERT_N_MATRIX; i++) {
         const struct quant_info *type = shape->type[i];
-        int64_t k = i == EXPERT_DOWN ? shape->n_ff : shape->n_embd,
-                n_row = i == EXPERT_DOWN ? shape->n_embd : shape->n_ff;
+        int64_t k = slot_matrix_k(shape, i), n_row = slot_matrix_rows(shape, i);
         size_t row_bytes = 0;
         quant_row_bytes(type, (uint64_t)k, &row_bytes);
         c.n_bytes += (uint64_t)n_row * row_bytes;
@@ -142,8 +141,9 @@ uint64_t model_scratch_bytes(const struct model *m, int64_t n_batch)
     uint64_t most = 0;
     for (int i = 0; i < m->n_moe_layer; i++) {
         const struct slot_pool_desc *d = &m->expert_layers[i].shape;
-        uint64_t n_pair = (uint64_t)(n_batch * m->expert_layers[i].n_used), hidden = (uint64_t)d->n_ff * sizeof(float);
-        uint64_t n = n_pair * (hidden + rounded_bytes(d->type[EXPERT_DOWN], d->n_ff) +
+        int64_t n_hidden = slot_n_hidden(d);
+        uint64_t n_pair = (uint64_t)(n_batch * m->expert_layers[i].n_used);
+        uint64_t n = n_pair * ((uint64_t)n_hidden * sizeof(float) + rounded_bytes(d->type[EXPERT_DOWN], n_hidden) +
                                rounded_bytes(d->type[EXPERT_GATE], d->n_embd));
         most = n > most ? n : most;
     }

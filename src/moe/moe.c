@@ -12,6 +12,8 @@
 struct moe_sizes {
     int64_t n_batch, n_car;
     int64_t n_used, n_expert, n_embd, n_ff_shared; /* the largest of any layer */
+    int64_t n_latent;                              /* of those with a latent; 0: none has */
+    int64_t n_y;                                   /* of what experts give */
     int64_t n_shared;                              /* n_batch where a layer has a shared expert, else 0 */
 };
 
@@ -21,9 +23,11 @@ struct moe_sizes {
     TENSOR(weights, ELEM_F32, d->n_used, d->n_batch, 1) /* their weights */                                            \
     TENSOR(next_ids, ELEM_I32, d->n_used, d->n_batch, 1)                                                               \
     TENSOR(next_weights, ELEM_F32, d->n_used, d->n_batch, 1)                                                           \
-    TENSOR(y, ELEM_F32, d->n_embd, d->n_used, d->n_batch) /* each expert's result */                                   \
-    TENSOR(slots, ELEM_I32, d->n_expert, 1, 1)            /* the slot table of a wave */                               \
-    TENSOR(scores, ELEM_F32, d->n_expert, d->n_car, 1)    /* the router's, of tokens that may have substitutes */      \
+    TENSOR(y, ELEM_F32, d->n_y, d->n_used, d->n_batch) /* each expert's result */                                      \
+    TENSOR(latent_x, ELEM_F32, d->n_latent, d->n_batch, 1)                                                             \
+    TENSOR(latent_sum, ELEM_F32, d->n_latent, d->n_batch, 1)                                                           \
+    TENSOR(slots, ELEM_I32, d->n_expert, 1, 1)         /* the slot table of a wave */                                  \
+    TENSOR(scores, ELEM_F32, d->n_expert, d->n_car, 1) /* the router's, of tokens that may have substitutes */         \
     TENSOR(shared_gate, ELEM_F32, d->n_ff_shared, d->n_shared, 1)                                                      \
     TENSOR(shared_up, ELEM_F32, d->n_ff_shared, d->n_shared, 1)                                                        \
     TENSOR(shared_y, ELEM_F32, d->n_embd, d->n_shared, 1)                                                              \
@@ -59,11 +63,14 @@ struct moe_work {
 static struct moe_sizes largest(const struct moe_layer *layers, int n_layer, int64_t n_batch)
 {
     struct moe_sizes d = {
-        .n_batch = n_batch, .n_car = min_i64(n_batch, MOE_MAX_CAR), .n_used = 1, .n_expert = 1, .n_embd = 1};
+        .n_batch = n_batch, .n_car = min_i64(n_batch, MOE_MAX_CAR), .n_used = 1, .n_expert = 1, .n_embd = 1, .n_y = 1};
     for (int i = 0; i < n_layer; i++) {
         d.n_used = max_i64(d.n_used, layers[i].n_used);
         d.n_expert = max_i64(d.n_expert, layers[i].n_expert);
         d.n_embd = max_i64(d.n_embd, layers[i].n_embd);
+        d.n_y = max_i64(d.n_y, layers[i].n_latent);
+        if (layers[i].latent_down)
+            d.n_latent = max_i64(d.n_latent, layers[i].n_latent);
         if (layers[i].shared_down) {
             d.n_ff_shared = max_i64(d.n_ff_shared, layers[i].n_ff_shared);
             d.n_shared = n_batch;
@@ -101,7 +108,7 @@ err_code moe_work_create(struct moe_work **out, struct backend *device, struct e
     err_code code = create_all(w, &sizes, e);
     w->places = places;
     if (code == ERR_OK && places)
-        code = elsewhere_create(&w->elsewhere, device, places, sizes.n_batch, sizes.n_used, sizes.n_embd, e);
+        code = elsewhere_create(&w->elsewhere, device, places, sizes.n_batch, sizes.n_used, sizes.n_y, e);
     if (code != ERR_OK)
         moe_work_close(out);
     return code;
@@ -146,7 +153,7 @@ static struct tensor cut(struct tensor t, int64_t ne0, int64_t ne1, int64_t ne2)
  * others have just read would wait for cache lines to move between the processors. */
 static struct tensor place_y(const struct moe_work *w, const struct moe_layer *l, int64_t m)
 {
-    struct tensor y = cut(w->y, l->n_embd, l->n_used, m);
+    struct tensor y = cut(w->y, l->n_latent, l->n_used, m);
     if (m == 1)
         y.off_bytes += (size_t)(l->experts_layer % w->y.ne[2]) * tensor_bytes(&y);
     return y;
@@ -154,7 +161,8 @@ static struct tensor place_y(const struct moe_work *w, const struct moe_layer *l
 
 /* The tensors of one call, cut to its number of tokens. */
 struct call {
-    struct tensor x, router_x; /* what goes into the experts and into the router */
+    struct tensor x, router_x; /* what goes into the layer and into the router */
+    struct tensor latent;      /* what goes into routed experts: x where there is no latent */
     struct tensor ids, weights;
     int64_t n_car;        /* tokens that may have substitutes, the first ones */
     struct tensor scores; /* of these */
@@ -184,7 +192,7 @@ static struct waves make_waves(const struct moe_work *w, const struct moe_layer 
                           .act = l->act,
                           .bias = l->bias,
                           .tensors = l->tensors,
-                          .x = c->x,
+                          .x = c->latent,
                           .ids = c->ids,
                           .weights = l->weighs_input ? c->weights : (struct tensor){0},
                           .y = c->y,
@@ -193,12 +201,22 @@ static struct waves make_waves(const struct moe_work *w, const struct moe_layer 
                           .sort_cutoff = run->sort_cutoff};
 }
 
-static void enqueue_combine(struct backend *b, const struct moe_layer *l, const struct call *c,
+/* out = what the layer comes to */
+static void enqueue_combine(const struct moe_work *w, const struct moe_layer *l, const struct call *c,
                             const struct tensor *out)
 {
     const struct tensor weights = l->weighs_input ? (struct tensor){0} : c->weights;
-    backend_enqueue(
-        b, &(struct op){.kind = OP_COMBINE, .in = {c->y, weights, c->shared, c->shared_weight}, .out = {*out}});
+    const struct tensor sum = cut(w->latent_sum, l->n_latent, c->x.ne[1], 1);
+    if (!l->latent_up) {
+        backend_enqueue(
+            w->device,
+            &(struct op){.kind = OP_COMBINE, .in = {c->y, weights, c->shared, c->shared_weight}, .out = {*out}});
+        return;
+    }
+    backend_enqueue(w->device, &(struct op){.kind = OP_COMBINE, .in = {c->y, weights}, .out = {sum}});
+    backend_enqueue(w->device, &(struct op){.kind = OP_MATMUL, .in = {sum}, .out = {*out}, .weight = {l->latent_up}});
+    if (c->shared.buffer)
+        backend_enqueue(w->device, &(struct op){.kind = OP_ADD, .in = {*out, c->shared}, .out = {*out}});
 }
 
 /* With so many choices most experts are needed anyway. */
@@ -255,7 +273,7 @@ static err_code run_waves(struct moe_work *w, const struct moe_layer *l, const s
         if (n == 0)
             return ERR_OK;
         if (refine && experts_may_predict(w->experts)) {
-            enqueue_combine(b, l, c, &next->router_x);
+            enqueue_combine(w, l, c, &next->router_x);
             TRY(predict(w, next, &next->router_x, e));
         }
     }
@@ -334,10 +352,13 @@ static void enqueue_shared(const struct moe_work *w, const struct moe_layer *l, 
     c->shared = cut(w->shared_y, l->n_embd, m, 1);
     struct op first = {.kind = OP_MATMUL, .in = {c->x}, .out = {gate, up}, .weight = {l->shared_gate, l->shared_up}};
     if (l->shared_gate_inp) {
+        int i = l->shared_up ? 2 : 1;
         c->shared_weight = cut(w->shared_weight, 1, m, 1);
-        first.out[2] = c->shared_weight;
-        first.weight[2] = l->shared_gate_inp;
+        first.out[i] = c->shared_weight;
+        first.weight[i] = l->shared_gate_inp;
     }
+    if (!l->shared_up)
+        up = gate;
     backend_enqueue(b, &first);
     backend_enqueue(b, &(struct op){.kind = OP_ACT_MUL, .in = {gate, up}, .out = {gate}, .act = l->act});
     backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {c->shared}, .weight = {l->shared_down}});
@@ -416,7 +437,7 @@ static err_code predict_elsewhere(struct moe_work *w, const struct moe_layer *l,
 {
     int64_t m = next->router_x.ne[1], n = m * next->layer->n_used;
     if (m == 1) {
-        enqueue_combine(w->device, l, c, &next->router_x);
+        enqueue_combine(w, l, c, &next->router_x);
         TRY(predict_ids(w, next, &next->router_x, e));
     }
     elsewhere_predict(w->elsewhere, next->layer->experts_layer, w->host_next_ids, n, is_likely(next->layer, n));
@@ -431,7 +452,7 @@ static err_code compute_everywhere(struct moe_work *w, const struct moe_layer *l
     struct elsewhere_own own;
     int64_t n = tensor_n_elem(&c->ids);
     const struct elsewhere_call call = {.layer = l->experts_layer,
-                                        .x = c->x,
+                                        .x = c->latent,
                                         .weights = l->weighs_input ? c->weights : (struct tensor){0},
                                         .ids = w->host_ids,
                                         .n_used = l->n_used,
@@ -464,9 +485,12 @@ static err_code forward(struct moe_work *w, const struct moe_layer *l, struct ca
         experts_count_choice(w->experts, l->experts_layer, w->host_ids, m * l->n_used);
     if (run->trace)
         run->trace->routed(run->trace->user, l->experts_layer, m, l->n_used, w->host_ids);
+    if (l->latent_down)
+        backend_enqueue(w->device,
+                        &(struct op){.kind = OP_MATMUL, .in = {c->x}, .out = {c->latent}, .weight = {l->latent_down}});
     TRY(w->elsewhere ? compute_everywhere(w, l, c, resident, run, e)
                      : compute_own(w, l, c, resident, m * l->n_used, run, e));
-    enqueue_combine(w->device, l, c, out);
+    enqueue_combine(w, l, c, out);
     return ERR_OK;
 }
 
@@ -476,6 +500,7 @@ err_code moe_forward(struct moe_work *w, const struct moe_layer *l, const struct
     int64_t m = x->ne[1];
     struct call c = {.x = *x,
                      .router_x = *router_x,
+                     .latent = l->latent_down ? cut(w->latent_x, l->n_latent, m, 1) : *x,
                      .ids = cut(w->ids, l->n_used, m, 1),
                      .weights = cut(w->weights, l->n_used, m, 1),
                      .y = place_y(w, l, m)};

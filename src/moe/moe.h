@@ -28,6 +28,9 @@
 struct moe_layer {
     int experts_layer;                    /* the layer's index in the experts: MoE layers alone are counted */
     int64_t n_embd;                       /* the width of the residual stream */
+    int64_t n_latent;                     /* the width that routed experts work in; n_embd where there is no latent */
+    struct weight *latent_down;           /* [n_latent][n_embd], in front of the routed experts; or NULL */
+    struct weight *latent_up;             /* [n_embd][n_latent], behind their sum; or NULL */
     int64_t n_expert, n_used;             /* how many routed experts there are, and how many each token gets */
     struct weight *router;                /* [n_expert][n_embd] */
     struct tensor router_bias;            /* [n_expert], added to the router's logits; may be absent */
@@ -39,12 +42,12 @@ struct moe_layer {
     bool weighs_input;                    /* the weights multiply what goes into the experts and not what comes out */
     int64_t n_group, n_group_used;        /* experts are chosen from the best groups alone; 1, 1: no groups */
     enum act_fn act;                      /* the activation of routed and shared experts */
-    struct tensor bias[EXPERT_N_MATRIX];  /* [n_ff][n_expert] of gate and up, [n_embd][n_expert] of down; or absent */
+    struct tensor bias[EXPERT_N_MATRIX];  /* as OP_EXPERTS takes them; may be absent */
     const char *tensors[EXPERT_N_MATRIX]; /* the names of the file's tensors, as OP_EXPERTS takes them */
 
     int64_t n_ff_shared;            /* the shared expert's width */
     struct weight *shared_gate;     /* [n_ff_shared][n_embd] */
-    struct weight *shared_up;       /* [n_ff_shared][n_embd] */
+    struct weight *shared_up;       /* [n_ff_shared][n_embd]; NULL: the gate's products are both */
     struct weight *shared_down;     /* [n_embd][n_ff_shared]; NULL: there is no shared expert */
     struct weight *shared_gate_inp; /* [1][n_embd], whose sigmoid scales the shared expert; may be NULL */
 };

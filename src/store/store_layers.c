@@ -16,7 +16,7 @@ static const struct gguf_tensor *find(const struct gguf *g, int layer, const cha
     return t && t->info && t->ne[3] == 1 && t->n_bytes > 0 ? t : NULL;
 }
 
-/* All rows of each expert's part of a tensor, or one of the two halves of a fused one. */
+/* All rows of each expert's part of a tensor, or one of the two halves of one that stands for gate and up. */
 static struct store_matrix matrix(const struct gguf *g, const struct gguf_tensor *t, uint64_t half, uint64_t n_half)
 {
     uint64_t stride = t->n_bytes / t->ne[2];
@@ -34,7 +34,9 @@ static void find_layer(const struct gguf *g, int layer, struct store_layer *out)
 {
     const struct gguf_tensor *down = find(g, layer, "down"), *fused = find(g, layer, "gate_up");
     const struct gguf_tensor *gate = fused ? fused : find(g, layer, "gate"), *up = fused ? fused : find(g, layer, "up");
-    uint64_t n_half = fused ? 2 : 1;
+    const bool is_ungated = !gate && up;
+    uint64_t n_half = fused || is_ungated ? 2 : 1;
+    gate = gate ? gate : up;
     if (!down || !gate || !up || gate->ne[1] % n_half || down->ne[2] > INT32_MAX || gate->ne[2] != down->ne[2] ||
         up->ne[2] != down->ne[2])
         return;
@@ -42,7 +44,8 @@ static void find_layer(const struct gguf *g, int layer, struct store_layer *out)
         .n_expert = (int)down->ne[2],
         .part = {matrix(g, gate, 0, n_half), matrix(g, up, n_half - 1, n_half), matrix(g, down, 0, 1)}};
     const struct store_matrix *p = l.part;
-    if (p[0].n_row == p[1].n_row && p[0].k == p[1].k && p[2].n_row == p[0].k && p[2].k == p[0].n_row)
+    if (p[0].n_row == p[1].n_row && p[0].k == p[1].k && p[2].n_row == p[0].k &&
+        p[2].k == (is_ungated ? 2 * p[0].n_row : p[0].n_row))
         *out = l;
 }
 

@@ -89,14 +89,14 @@ enum vk_expert_step { STEP_GATE_UP, STEP_GATE, STEP_UP, STEP_DOWN };
 
 struct expert_push {
     uint64_t x, ids, slots, addresses, sorted, weights, bias[2], y;
-    uint32_t off[2], k, n_row, n_used, n_all;
+    uint32_t off[2], k, n_row, n_used, n_all, n_y, unused;
 };
 
 /* An EXPERTS operation. */
 struct experts {
     struct vk *v;
     const struct op *op;
-    struct tensor hidden;   /* [n_ff] for each pair */
+    struct tensor hidden;   /* [n_hidden] for each pair */
     struct buffer *sorted;  /* NULL: direct */
     struct buffer *done;    /* of direct dispatch: a counter for each workgroup of a token's sum */
     int64_t n_pair, n_used; /* pairs of a token and an expert; experts of a token */
@@ -137,7 +137,7 @@ static bool round_input(const struct experts *x, enum quant_type type, const str
 static struct vk_rows rows_of(const struct experts *x, bool is_down)
 {
     const struct slot_pool_desc *d = &x->op->slot_pool->d;
-    return is_down ? (struct vk_rows){vk_address(&x->hidden), d->n_ff, x->n_pair}
+    return is_down ? (struct vk_rows){vk_address(&x->hidden), slot_n_hidden(d), x->n_pair}
                    : (struct vk_rows){vk_address(&x->op->in[0]), d->n_embd, x->op->in[0].ne[1]};
 }
 
@@ -148,7 +148,7 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
     bool is_down = step == STEP_DOWN;
     int first = is_down ? EXPERT_DOWN : step == STEP_UP ? EXPERT_UP : EXPERT_GATE;
     const struct vk_rows rows = rows_of(x, is_down);
-    int64_t n_row = is_down ? s->d.n_embd : s->d.n_ff, k = rows.k;
+    int64_t n_row = slot_matrix_rows(&s->d, first), k = rows.k;
     struct expert_push push = {
         .x = rows.x,
         .ids = vk_address(&op->in[1]),
@@ -162,7 +162,8 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
         .k = (uint32_t)k,
         .n_row = (uint32_t)n_row,
         .n_used = is_down ? 1 : (uint32_t)x->n_used,
-        .n_all = (uint32_t)x->n_pair};
+        .n_all = (uint32_t)x->n_pair,
+        .n_y = (uint32_t)(is_down ? n_row : slot_n_hidden(&s->d))};
     struct vk_touched t = touched(x, step);
     enum quant_type type = s->d.type[first]->type;
     enum vk_integers integers = vk_integers_of(x->v, type, NULL, &rows, !x->sorted);
@@ -171,8 +172,9 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
     const struct vk_spread tiles = vk_spread(x->v, x->n_tile);
     if (integers == VK_RUNS_IN_MEMORY && !round_input(x, type, &rows, is_down, &push.x, &t))
         return;
-    struct vk_program program = VK_PROGRAM(experts, group, type, x->tile, integers == VK_ROUNDS ? vk_staged(k) : 0,
-                                           by_four, integers, step, x->sorted != NULL, op->experts.act);
+    struct vk_program program =
+        VK_PROGRAM(experts, group, type, x->tile, integers == VK_ROUNDS ? vk_staged(k) : 0, by_four, integers, step,
+                   x->sorted != NULL, op->experts.act, s->d.is_ungated);
     if (x->is_tiled)
         program.shader = VK_SHADER_experts_tile;
     if (x->is_tiled && integers == VK_RUNS_IN_MEMORY && vk_has_matrices(x->v, type)) {
@@ -189,8 +191,7 @@ static uint64_t expert_counter(const struct experts *x)
     const struct slot_pool_desc *d = &x->op->slot_pool->d;
     struct vk_unit unit = {.kind = OP_EXPERTS};
     for (int i = 0; i < EXPERT_N_MATRIX; i++)
-        vk_unit_add(x->v, &unit, d->type[i], i == EXPERT_DOWN ? d->n_embd : d->n_ff,
-                    i == EXPERT_DOWN ? d->n_ff : d->n_embd);
+        vk_unit_add(x->v, &unit, d->type[i], slot_matrix_rows(d, i), slot_matrix_k(d, i));
     return vk_counter_address(x->v, &unit);
 }
 
@@ -288,7 +289,7 @@ static void prepare_sort(struct experts *x)
 {
     int64_t n_expert = x->op->in[2].ne[0], room = 2 * x->n_pair / n_expert;
     const struct slot_pool_desc *d = &x->op->slot_pool->d;
-    bool by_four = vk_by_four(vk_address(&x->op->in[0]), d->n_embd | d->n_ff);
+    bool by_four = vk_by_four(vk_address(&x->op->in[0]), d->n_embd | slot_n_hidden(d));
     x->is_tiled = are_tiled(x, room, by_four);
     x->tile = choose_tile(x, room, by_four);
     x->n_tile = (uint32_t)(x->n_pair / x->tile + (n_expert < x->n_pair ? n_expert : x->n_pair));
@@ -313,7 +314,7 @@ static bool prepare(struct vk *v, const struct op *op, struct experts *x)
     const struct slot_pool_desc *d = &op->slot_pool->d;
     int64_t m = op->in[0].ne[1], k = op->in[1].ne[0];
     *x = (struct experts){.v = v, .op = op, .n_pair = m * k, .n_used = k, .tile = 1, .n_tile = (uint32_t)(m * k)};
-    x->hidden = op->out[1].buffer ? op->out[1] : (struct tensor){.type = ELEM_F32, .ne = {d->n_ff, k, m}};
+    x->hidden = op->out[1].buffer ? op->out[1] : (struct tensor){.type = ELEM_F32, .ne = {slot_n_hidden(d), k, m}};
     if (!x->hidden.buffer)
         x->hidden.buffer = vk_scratch(v, VK_SCRATCH_HIDDEN, tensor_bytes(&x->hidden));
     if (m > op->experts.sort_cutoff || m * k > v->limits.n_workgroup_y)

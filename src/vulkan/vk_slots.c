@@ -6,26 +6,16 @@
 
 enum { ROWS = LAYOUT_R16_ROWS };
 
-static int64_t matrix_rows(const struct slot_pool_desc *d, enum expert_matrix matrix)
-{
-    return matrix == EXPERT_DOWN ? d->n_embd : d->n_ff;
-}
-
-static int64_t matrix_k(const struct slot_pool_desc *d, enum expert_matrix matrix)
-{
-    return matrix == EXPERT_DOWN ? d->n_ff : d->n_embd;
-}
-
 /* How an expert lies in a slot. */
 static struct layout_image slot_image(const struct slot_pool_desc *d)
 {
     struct layout_image image = {0};
     for (int i = 0; i < EXPERT_N_MATRIX; i++) {
-        size_t groups = (size_t)((matrix_rows(d, i) + ROWS - 1) / ROWS);
+        size_t groups = (size_t)((slot_matrix_rows(d, i) + ROWS - 1) / ROWS);
         image.layout[i] = layout_supports(LAYOUT_R16, d->type[i]) ? LAYOUT_R16 : LAYOUT_ROWS;
         image.off[i] = image.n_bytes;
         image.n_bytes +=
-            (groups * vk_group_bytes(d->type[i], matrix_k(d, i)) + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
+            (groups * vk_group_bytes(d->type[i], slot_matrix_k(d, i)) + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
     }
     return image;
 }
@@ -39,7 +29,8 @@ bool vk_slot_pool_image(struct backend *b, const struct slot_pool_desc *d, struc
         size_t n = 0;
         out->layout[i] = layout_supports(LAYOUT_R16, d->type[i]) ? LAYOUT_R16 : LAYOUT_ROWS;
         out->off[i] = out->n_bytes;
-        if (!layout_bytes(out->layout[i], d->type[i], (uint64_t)matrix_rows(d, i), (uint64_t)matrix_k(d, i), &n))
+        if (!layout_bytes(out->layout[i], d->type[i], (uint64_t)slot_matrix_rows(d, i), (uint64_t)slot_matrix_k(d, i),
+                          &n))
             return false;
         out->n_bytes += (n + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
     }
@@ -144,7 +135,7 @@ err_code vk_slot_fill(struct backend *b, struct slot_pool *s, int64_t slot, cons
 {
     struct vk *v = vk_of(b);
     const struct quant_info *type = s->d.type[rows->matrix];
-    int64_t k = matrix_k(&s->d, rows->matrix);
+    int64_t k = slot_matrix_k(&s->d, rows->matrix);
     const struct vk_piece *p = &s->slots[slot];
     size_t off = s->image.off[rows->matrix];
     if (!rows->is_packed || s->image.layout[rows->matrix] == LAYOUT_ROWS)

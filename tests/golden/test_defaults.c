@@ -66,13 +66,17 @@ struct row {
 #define SOFTMAX                                                                                                        \
     "llama deepseek deepseek2 bailingmoe ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe olmoe qwen2moe "     \
     "qwen3moe qwen3next qwen35moe mellum"
-#define SIGMOID "afmoe bailingmoe2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 lfm2moe llama4 mimo2 minimax-m2"
+#define SIGMOID                                                                                                        \
+    "afmoe bailingmoe2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 lfm2moe llama4 mimo2 minimax-m2 "             \
+    "nemotron_h_moe"
 #define NORMED                                                                                                         \
     "llama ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe lfm2moe mellum mimo2 minimax-m2 qwen3moe "         \
     "qwen3next "                                                                                                       \
     "qwen35moe"
 #define NOT_NORMED                                                                                                     \
-    "afmoe bailingmoe bailingmoe2 deepseek deepseek2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 olmoe qwen2moe"
+    "afmoe bailingmoe bailingmoe2 deepseek deepseek2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 olmoe "         \
+    "qwen2moe "                                                                                                        \
+    "nemotron_h_moe"
 
 static const struct row rows[] = {
     {NULL, "rope.freq_base", IS_FLOAT(10000), IS_FLOAT(700)},
@@ -115,6 +119,7 @@ static const struct row rows[] = {
     {"granite granitehybrid granitemoe", "residual_scale", IS_FLOAT(1), IS_FLOAT(3)},
     {"granite granitehybrid granitemoe", "logit_scale", IS_FLOAT(1), IS_FLOAT(3)},
     {"granite granitehybrid granitemoe", "attention.scale", IS_KIND(SCORE_SCALE), IS_FLOAT(3)},
+    {"nemotron_h nemotron_h_moe", "attention.scale", IS_KIND(SCORE_SCALE), IS_FLOAT(3)},
     {"granite granitehybrid", "rope.scaling.finetuned", IS_FLAG(true), IS_FLAG(false)},
     {"mimo2", "attention.value_scale", IS_FLOAT(1), IS_FLOAT(3)},
     {"mistral3", "attention.temperature_scale", IS_FLOAT(0), IS_FLOAT(3)},

@@ -99,12 +99,14 @@ static double relative_l2(const float *a, const float *b, size_t n)
 
 /* ---- running a model ----------------------------------------------------------------------------------------- */
 
+enum { MOST_USED = 64 };
+
 struct seen {
     float *logits; /* [n][n_vocab] */
     size_t n_vocab;
     float *hidden; /* [n_layer][n_embd], of the last token */
-    int32_t *topk; /* [moe layer][n][n_used] as far as there is room */
-    size_t n_embd, n_tokens, n_used;
+    int32_t *topk; /* [moe layer][n_tokens][MOST_USED] */
+    size_t n_embd, n_tokens;
 };
 
 static bool keep_logits(void *user, size_t i, const float *logits)
@@ -123,8 +125,9 @@ static void keep_hidden(void *user, int64_t layer, const float *x)
 static void keep_routed(void *user, int moe_layer, int64_t n_tok, int64_t n_used, const int32_t *ids)
 {
     struct seen *s = user;
-    s->n_used = (size_t)n_used;
-    memcpy(s->topk + (size_t)moe_layer * s->n_tokens * s->n_used, ids, (size_t)(n_tok * n_used) * sizeof *ids);
+    int32_t *to = s->topk + (size_t)moe_layer * s->n_tokens * MOST_USED;
+    for (int64_t t = 0; t < n_tok; t++)
+        memcpy(to + t * MOST_USED, ids + t * n_used, (size_t)n_used * sizeof *ids);
 }
 
 static int32_t argmax(const float *x, size_t n)
@@ -213,7 +216,7 @@ static void check_routing(const struct golden *g, const struct seen *s)
         for (size_t t = 0; t < json_array_size(layer); t++) {
             const json_t *want = json_array_get(layer, t);
             for (size_t r = 0; r < json_array_size(want); r++, n++)
-                n_differ += s->topk[(moe_layer * s->n_tokens + t) * s->n_used + r] !=
+                n_differ += s->topk[(moe_layer * s->n_tokens + t) * MOST_USED + r] !=
                             json_integer_value(json_array_get(want, r));
         }
         moe_layer++;
@@ -594,7 +597,7 @@ static void test_model(struct golden *g, bool is_short, const char *devices)
     struct seen s = {.n_vocab = g->n_vocab, .n_embd = g->n_embd, .n_tokens = g->n_tokens}, t;
     s.logits = malloc(N_MOST * g->n_vocab * sizeof *s.logits);
     s.hidden = malloc(g->n_layer * g->n_embd * sizeof *s.hidden);
-    s.topk = malloc(g->n_layer * g->n_tokens * 64 * sizeof *s.topk);
+    s.topk = malloc(g->n_layer * g->n_tokens * MOST_USED * sizeof *s.topk);
     t = s;
     t.logits = malloc(N_MOST * g->n_vocab * sizeof *t.logits);
     if (devices) {

@@ -79,6 +79,7 @@ enum op {
     SIGMOID,
     SWIGLU_OAI,
     NO_ACT,
+    RELU,
     ADD,
     FMA_SCALAR,
     EXP_SUM,
@@ -87,12 +88,13 @@ enum op {
     N_OP
 };
 
-static const char *const op_names[N_OP] = {"rms_norm",    "rms_norm without weights",
-                                           "silu",        "gelu",
-                                           "sigmoid",     "swiglu_oai",
-                                           "no act",      "add",
-                                           "fma_scalar",  "exp_sum",
-                                           "rope normal", "rope neox"};
+static const char *const op_names[N_OP] = {"rms_norm", "rms_norm without weights",
+                                           "silu",     "gelu",
+                                           "sigmoid",  "swiglu_oai",
+                                           "no act",   "relu",
+                                           "add",      "fma_scalar",
+                                           "exp_sum",  "rope normal",
+                                           "rope neox"};
 
 /* y: in and out; returns the sum of exp_sum. */
 static float op_run(const struct kernels *t, enum op op, float *y, const float *a, const float *b, int64_t n)
@@ -106,6 +108,7 @@ static float op_run(const struct kernels *t, enum op op, float *y, const float *
     case SIGMOID: t->act_mul(KERNEL_SIGMOID, y, a, b, n); break;
     case SWIGLU_OAI: t->act_mul(KERNEL_SWIGLU_OAI, y, a, b, n); break;
     case NO_ACT: t->act_mul(KERNEL_NO_ACT, y, a, b, n); break;
+    case RELU: t->act_mul(KERNEL_RELU, y, a, b, n); break;
     case ADD: t->add(y, a, b, n); break;
     case FMA_SCALAR: t->fma_scalar(y, a, 0.37f, n); break;
     case EXP_SUM: t->exp_sum(y, a, 3.0f, n, &sum); break;

@@ -205,6 +205,38 @@ static void gates_are_as_long_as_values(void **state)
     refused(&m, "keys of 32 and values of 16", "gate");
 }
 
+static void impossible_experts_without_a_gate_are_refused(void **state)
+{
+    static const float zeros[41 * 32 * 8];
+    const uint32_t n_used[] = {0, 3, 0, 0, 0, 0, 2};
+    struct model_edit m = golden("nemotron_h_moe");
+    model_edit_set_u32(&m, "nemotron_h_moe.expert_feed_forward_length", 41);
+    model_edit_put(&m, "blk.1.ffn_down_exps.weight", 41, 32, 8, zeros);
+    model_edit_put(&m, "blk.1.ffn_up_exps.weight", 32, 41, 8, zeros);
+    refused(&m, "layer 1 are 41 wide", "even");
+    m = golden("nemotron_h_moe");
+    model_edit_put(&m, "blk.1.ffn_up_exps.weight", 32, 20, 8, zeros);
+    refused(&m, "blk.1.ffn_up_exps.weight", "expected");
+    m = golden("nemotron_h_latent");
+    model_edit_put(&m, "blk.1.ffn_latent_up.weight", 16, 32, 1, zeros);
+    refused(&m, "blk.1.ffn_latent_up.weight", "expected");
+    m = golden("nemotron_h_latent");
+    model_edit_set_array(&m, "nemotron_h_moe.expert_used_count", n_used, 7);
+    refused(&m, "nemotron_h_moe.expert_used_count is 0 of 8", "expected 1");
+}
+
+/* The epsilon may be that of layer norms. */
+static void an_epsilon_must_be_there(void **state)
+{
+    struct model_edit m = golden("nemotron_h");
+    assert_true(model_edit_drop(&m, "nemotron_h.attention.layer_norm_rms_epsilon"));
+    accepted(&m);
+    m = golden("nemotron_h");
+    model_edit_drop(&m, "nemotron_h.attention.layer_norm_rms_epsilon");
+    model_edit_drop(&m, "nemotron_h.attention.layer_norm_epsilon");
+    refused(&m, "nemotron_h.attention.layer_norm_rms_epsilon", "missing");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +250,8 @@ int main(void)
         cmocka_unit_test(llama4_rotates_whole_heads_in_every_layer),
         cmocka_unit_test(borrowers_have_as_many_kv_heads_as_lenders),
         cmocka_unit_test(gates_are_as_long_as_values),
+        cmocka_unit_test(impossible_experts_without_a_gate_are_refused),
+        cmocka_unit_test(an_epsilon_must_be_there),
     };
     return cmocka_run_group_tests_name("loader", tests, NULL, NULL);
 }

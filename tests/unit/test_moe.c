@@ -86,6 +86,7 @@ static void create_layer(struct moe_fixture *t, int l)
     fill(f, v->shared_gate_inp, N_EMBD);
     t->layers[l] = (struct moe_layer){.experts_layer = l,
                                       .n_embd = N_EMBD,
+                                      .n_latent = N_EMBD,
                                       .n_expert = N_EXPERT,
                                       .n_used = N_USED,
                                       .router = weight_from(f, QUANT_F32, N_EMBD, N_EXPERT, v->router),

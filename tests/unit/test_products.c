@@ -308,9 +308,12 @@ static void a_router_survives_what_is_no_number(void **state)
 
 enum { E_EMBD = 256, E_FF = 256, E_EXPERT = 5, E_USED = 2 };
 
-/* Experts of a type, expert i in slot E_EXPERT - 1 - i; up of another type where up is not `type`. */
+/* Experts of a type, expert i in slot E_EXPERT - 1 - i; up of another type where up is not `type`. Where they have no
+ * gate, gate and up are halves of one matrix. */
 struct mixture {
-    float gate[E_EXPERT][E_FF * E_EMBD], up[E_EXPERT][E_FF * E_EMBD], down[E_EXPERT][E_EMBD * E_FF];
+    bool is_ungated;
+    int n_hidden; /* E_FF, or twice as many */
+    float gate[E_EXPERT][E_FF * E_EMBD], up[E_EXPERT][E_FF * E_EMBD], down[E_EXPERT][E_EMBD * 2 * E_FF];
     float x[MAX_M * E_EMBD], y[2][MAX_M * E_USED * E_EMBD], weights[MAX_M * E_USED];
     int32_t ids[MAX_M * E_USED];
 };
@@ -320,15 +323,16 @@ static struct slot_pool *fill_slots(struct fixture *f, struct mixture *d, const 
 {
     struct err e;
     struct slot_pool *s;
-    const struct slot_pool_desc desc = {{type, up, type}, E_EMBD, E_FF, E_EXPERT};
+    const struct slot_pool_desc desc = {{type, up, type}, E_EMBD, E_FF, E_EXPERT, d->is_ungated};
     assert_int_equal(backend_slot_pool_create(f->device, &desc, &s, &e), ERR_OK);
     for (int i = 0; i < E_EXPERT; i++) {
         int64_t slot = E_EXPERT - 1 - i;
         float *decoded[] = {d->gate[i], d->up[i], d->down[i]};
         assert_true(backend_slot_open(f->device, s, slot));
         for (int k = 0; k < EXPERT_N_MATRIX; k++) {
-            uint8_t *rows = sane_rows(f, desc.type[k], E_EMBD, E_FF, decoded[k]);
-            const struct slot_rows all = {k, rows, false, 0, E_FF};
+            int64_t n_row = slot_matrix_rows(&desc, k);
+            uint8_t *rows = sane_rows(f, desc.type[k], slot_matrix_k(&desc, k), n_row, decoded[k]);
+            const struct slot_rows all = {k, rows, false, 0, n_row};
             assert_int_equal(backend_slot_fill(f->device, s, slot, &all, &e), ERR_OK);
             free(rows);
         }
@@ -341,7 +345,7 @@ static double pair_distance(const struct mixture *d, int pair, const float *y)
 {
     int e = d->ids[pair];
     const float *x = d->x + pair / E_USED * E_EMBD;
-    double h[E_FF], diff = 0, size = 0;
+    double h[2 * E_FF], diff = 0, size = 0;
     for (int i = 0; i < E_FF; i++) {
         double g = 0, u = 0;
         for (int k = 0; k < E_EMBD; k++) {
@@ -350,12 +354,13 @@ static double pair_distance(const struct mixture *d, int pair, const float *y)
         }
         g *= d->weights[pair];
         u *= d->weights[pair];
-        h[i] = g / (1 + exp(-g)) * u;
+        h[i] = d->is_ungated ? fmax(g, 0) * g : g / (1 + exp(-g)) * u;
+        h[E_FF + i] = fmax(u, 0) * u;
     }
     for (int i = 0; i < E_EMBD; i++) {
         double want = 0;
-        for (int k = 0; k < E_FF; k++)
-            want += (double)d->down[e][i * E_FF + k] * h[k];
+        for (int k = 0; k < d->n_hidden; k++)
+            want += (double)d->down[e][i * d->n_hidden + k] * h[k];
         diff += (y[i] - want) * (y[i] - want);
         size += want * want;
     }
@@ -363,8 +368,10 @@ static double pair_distance(const struct mixture *d, int pair, const float *y)
 }
 
 static void check_mixture(struct fixture *f, struct mixture *d, const struct quant_info *type,
-                          const struct quant_info *up)
+                          const struct quant_info *up, bool is_ungated)
 {
+    d->is_ungated = is_ungated;
+    d->n_hidden = is_ungated ? 2 * E_FF : E_FF;
     static const int32_t table[E_EXPERT] = {4, 3, 2, 1, 0};
     struct slot_pool *s = fill_slots(f, d, type, up);
     bool is_rounded = type->act != QUANT_ACT_FLOAT && may_round();
@@ -377,14 +384,14 @@ static void check_mixture(struct fixture *f, struct mixture *d, const struct qua
                                                 .in = {x, ids, slots, weights},
                                                 .out = {y},
                                                 .slot_pool = s,
-                                                .experts = {ACT_SILU, sorted ? 1 : MAX_M}});
+                                                .experts = {is_ungated ? ACT_RELU : ACT_SILU, sorted ? 1 : MAX_M}});
         read_back(f, &y, d->y[sorted]);
     }
     assert_memory_equal(d->y[0], d->y[1], sizeof d->y[0]);
     for (int i = 0; i < MAX_M * E_USED; i++) {
         double off = pair_distance(d, i, d->y[0] + i * E_EMBD);
         if (!(off < (is_rounded ? 0.05 : 1e-5)))
-            fail_msg("%s, up %s: pair %d is %g apart", type->name, up->name, i, off);
+            fail_msg("%s, up %s%s: pair %d is %g apart", type->name, up->name, is_ungated ? ", no gate" : "", i, off);
     }
     struct tensor *all[] = {&x, &ids, &slots, &y, &weights};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -405,7 +412,8 @@ static void experts_of_each_type_compute_the_formula_by_either_dispatch(void **s
         d->weights[i] = 0.25f + (float)(i % 3) / 8;
     }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        check_mixture(f, d, quant_info(kinds[i][0]), quant_info(kinds[i][1]));
+        for (int is_ungated = 0; is_ungated < (i < 3 ? 2 : 1); is_ungated++)
+            check_mixture(f, d, quant_info(kinds[i][0]), quant_info(kinds[i][1]), is_ungated);
     free(d);
 }
 

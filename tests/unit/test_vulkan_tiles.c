@@ -241,12 +241,13 @@ static const struct share {
     int n_token, n_expert;
 } few = {41, N_EXPERT}, many = {MOST_TOKEN, 2};
 
-static struct slot_pool *fill_slots(const struct fixture *f, int device, const enum quant_type types[EXPERT_N_MATRIX])
+static struct slot_pool *fill_slots(const struct fixture *f, int device, const enum quant_type types[EXPERT_N_MATRIX],
+                                    bool is_ungated)
 {
     struct err e;
     struct slot_pool *s;
     struct backend *b = f->devices[device];
-    struct slot_pool_desc d = {.n_embd = N_EMBD, .n_ff = N_FF, .n_slot = N_EXPERT};
+    struct slot_pool_desc d = {.n_embd = N_EMBD, .n_ff = N_FF, .n_slot = N_EXPERT, .is_ungated = is_ungated};
     for (int i = 0; i < EXPERT_N_MATRIX; i++)
         d.type[i] = quant_info(types[i]);
     setenv("MOEBIUS_VULKAN_TILES", device ? f->tiles : "0", 1);
@@ -254,7 +255,8 @@ static struct slot_pool *fill_slots(const struct fixture *f, int device, const e
     for (int i = 0; i < N_EXPERT * EXPERT_N_MATRIX; i++) {
         int slot = i / EXPERT_N_MATRIX, m = i % EXPERT_N_MATRIX;
         size_t row_bytes = 0;
-        assert_true((m > 0 || backend_slot_open(b, s, slot)) && quant_row_bytes(d.type[m], N_EMBD, &row_bytes));
+        assert_true((m > 0 || backend_slot_open(b, s, slot)) &&
+                    quant_row_bytes(d.type[m], (uint64_t)slot_matrix_k(&d, m), &row_bytes));
         uint8_t *bytes = malloc(row_bytes * N_FF);
         fill_tame(bytes, (size_t)i * 1001, row_bytes * N_FF);
         assert_int_equal(backend_slot_fill(b, s, slot, &(struct slot_rows){m, bytes, false, 0, N_FF}, &e), ERR_OK);
@@ -264,7 +266,8 @@ static struct slot_pool *fill_slots(const struct fixture *f, int device, const e
 }
 
 /* Sorted dispatch of some tokens, which has more than a tile for the first expert, and of four leaves the third. */
-static void check_experts(struct fixture *f, const enum quant_type types[EXPERT_N_MATRIX], const struct share *share)
+static void check_experts(struct fixture *f, const enum quant_type types[EXPERT_N_MATRIX], const struct share *share,
+                          bool is_ungated)
 {
     static const int32_t slots[N_EXPERT] = {2, 0, 3, 1};
     int32_t ids[MOST_TOKEN * N_USED];
@@ -277,14 +280,16 @@ static void check_experts(struct fixture *f, const enum quant_type types[EXPERT_
     }
     for (int i = 0; i < 2; i++) {
         struct backend *b = f->devices[i];
-        struct slot_pool *s = fill_slots(f, i, types);
+        struct slot_pool *s = fill_slots(f, i, types, is_ungated);
         struct tensor x = floats(b, N_EMBD, n, f->x), id = ints(b, n_pair, ids), slot = ints(b, share->n_expert, slots),
                       w = floats(b, N_USED, n, weights), y = floats(b, N_EMBD, n_pair, NULL);
         id.ne[0] = y.ne[1] = N_USED;
         id.ne[1] = y.ne[2] = n;
-        backend_enqueue(
-            b, &(struct op){
-                   .kind = OP_EXPERTS, .in = {x, id, slot, w}, .out = {y}, .slot_pool = s, .experts = {ACT_SILU, 1}});
+        backend_enqueue(b, &(struct op){.kind = OP_EXPERTS,
+                                        .in = {x, id, slot, w},
+                                        .out = {y},
+                                        .slot_pool = s,
+                                        .experts = {is_ungated ? ACT_RELU : ACT_SILU, 1}});
         assert_int_equal(backend_read(b, &y, f->y[i], &e), ERR_OK);
         struct tensor *tensors[] = {&x, &id, &slot, &w, &y};
         for (int j = 0; j < 5; j++)
@@ -301,9 +306,11 @@ static void sorted_experts_have_the_same_bits(void **state)
     for (int t = 0; t < 2; t++) {
         open_without(state, "", "integer");
         ((struct fixture *)*state)->tiles = t ? "matrix" : "1";
-        for (int i = 0; i < 2; i++)
-            check_experts(*state, kinds[i], &few);
-        check_experts(*state, kinds[0], &many);
+        for (int i = 0; i < 2; i++) {
+            check_experts(*state, kinds[i], &few, false);
+            check_experts(*state, kinds[i], &few, true);
+        }
+        check_experts(*state, kinds[0], &many, false);
     }
 }
 

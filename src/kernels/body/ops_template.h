@@ -117,7 +117,8 @@ KERNELS_ALWAYS_INLINE void act_mul(enum kernel_act_fn fn, float *y, const float 
 {
     for (int64_t i = 0; i < n; i += 16) {
         v16 x = load_upto(gate + i, n - i), u = load_upto(up + i, n - i), minus_log;
-        if (fn == KERNEL_NO_ACT) {
+        if (fn == KERNEL_NO_ACT || fn == KERNEL_RELU) {
+            x = fn == KERNEL_RELU ? v16_max(v16_set1(0.0f), x) : x;
             store_upto(y + i, v16_mul(x, u), n - i);
             continue;
         }
@@ -148,6 +149,8 @@ void OPS_NAME(act_mul)(enum kernel_act_fn fn, float *y, const float *gate, const
         act_mul(KERNEL_SIGMOID, y, gate, up, n);
     else if (fn == KERNEL_NO_ACT)
         act_mul(KERNEL_NO_ACT, y, gate, up, n);
+    else if (fn == KERNEL_RELU)
+        act_mul(KERNEL_RELU, y, gate, up, n);
     else
         act_mul(KERNEL_SILU, y, gate, up, n);
 }

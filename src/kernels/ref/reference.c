@@ -76,8 +76,8 @@ void act_mul_reference(enum kernel_act_fn fn, float *y, const float *gate, const
             y[i] = (float)(x / (1 + exp(-1.702 * x)) * (u + 1));
             continue;
         }
-        if (fn == KERNEL_NO_ACT) {
-            y[i] = (float)(x * (double)up[i]);
+        if (fn == KERNEL_NO_ACT || fn == KERNEL_RELU) {
+            y[i] = (float)((fn == KERNEL_RELU && x < 0 ? 0 : x) * (double)up[i]);
             continue;
         }
         /* 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), which doesn't cancel */

@@ -50,7 +50,7 @@ layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Sha
 };
 
 /* ACTIVATION as enum act_fn. */
-const uint ACT_SILU = 0, ACT_GELU = 1, ACT_SIGMOID = 2, ACT_SWIGLU_OAI = 3, ACT_NONE = 4;
+const uint ACT_SILU = 0, ACT_GELU = 1, ACT_SIGMOID = 2, ACT_SWIGLU_OAI = 3, ACT_NONE = 4, ACT_RELU = 5;
 
 bool is_null(Floats p)
 {
@@ -170,6 +170,8 @@ float activate(uint act, float gate, float up)
         y = sigmoid(gate) * up;
     } else if (act == ACT_NONE) {
         y = gate * up;
+    } else if (act == ACT_RELU) {
+        y = max(gate, 0.0) * up;
     } else {
         float g = min(gate, 7.0);
         y = g * sigmoid(1.702 * g) * (clamp(up, -7.0, 7.0) + 1.0);

@@ -26,12 +26,14 @@ void main()
         uint row = gl_WorkGroupID.x * ROWS + e % ROWS, t = e / ROWS;
         if (row >= p.n_row || t >= n_pair)
             continue;
-        uint pair = pair_at(t), at = pair * p.n_row + row;
-        precise float y = finished(products[e], 0, row, pair);
+        uint pair = pair_at(t);
+        if (STEP == GATE_UP && IS_UNGATED == 0) {
+            float gate = finished(products[e], 0, row, pair), up = finished(products[TILE * ROWS + e], 1, row, pair);
+            p.y.d[pair * p.n_y + row] = activate(ACTIVATION, gate, up);
+            continue;
+        }
+        put_finished(products[e], 0, row, pair);
         if (STEP == GATE_UP)
-            y = activate(ACTIVATION, y, finished(products[TILE * ROWS + e], 1, row, pair));
-        else if (STEP == UP)
-            y = activate(ACTIVATION, p.y.d[at], y);
-        p.y.d[at] = y;
+            put_finished(products[TILE * ROWS + e], 1, row, pair);
     }
 }

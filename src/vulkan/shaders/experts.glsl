@@ -1,10 +1,12 @@
 /* What both kernels of EXPERTS share: what they are given, the pairs of a workgroup, and what is done with the products.
  *
  * STEP: gate and up with the activation; where these are of two types, gate alone, then up with the activation of what
- * gate has left; down. */
+ * gate has left; down. In experts without a gate (IS_UNGATED) gate and up are halves of one matrix: each product y goes
+ * to a place of its own as act(y) * y. */
 layout(constant_id = 6) const uint STEP = 0;
 layout(constant_id = 7) const uint IS_SORTED = 0;
 layout(constant_id = 8) const uint ACTIVATION = 0;
+layout(constant_id = 9) const uint IS_UNGATED = 0;
 
 const uint GATE_UP = 0, GATE = 1, UP = 2, DOWN = 3; /* as enum vk_expert_step */
 
@@ -19,6 +21,7 @@ layout(push_constant) uniform Push {
     uint off[2];             /* of the matrices in a slot, bytes */
     uint k, n_row, n_used;   /* n_used: pairs that share a row of x */
     uint n_all;              /* pairs of the operation */
+    uint n_y, unused;        /* elements of a pair's row of y */
 } p;
 
 /* The pairs of this workgroup: its expert, how many, and where they are listed. */
@@ -61,4 +64,17 @@ float finished(float product, uint i, uint row, uint pair)
     if (STEP != DOWN && !is_null(p.weights))
         y *= p.weights.d[pair];
     return y;
+}
+
+/* Puts product i's element of a pair's row where it belongs. What up is multiplied by is where its result goes: the same
+ * thread's of gate, or the step's before. */
+void put_finished(float product, uint i, uint row, uint pair)
+{
+    precise float y = finished(product, i, row, pair);
+    bool is_up = STEP == UP || i == 1;
+    uint at = pair * p.n_y + row;
+    if (IS_UNGATED != 0 && STEP != DOWN)
+        p.y.d[at + (is_up ? p.n_row : 0)] = activate(ACTIVATION, y, y);
+    else
+        p.y.d[at] = is_up ? activate(ACTIVATION, p.y.d[at], y) : y;
 }

@@ -6,14 +6,10 @@
 #include "tile.glsl"
 #include "experts.glsl"
 
-/* Element (row, t). What up is multiplied by is where its result goes: the same thread's of gate, or the step's before. */
 void put_element(float product, uint i, uint row, uint t)
 {
-    if (row >= p.n_row || t >= n_pair)
-        return;
-    uint pair = pair_at(t), at = pair * p.n_row + row;
-    float y = finished(product, i, row, pair);
-    p.y.d[at] = STEP == UP || i == 1 ? activate(ACTIVATION, p.y.d[at], y) : y;
+    if (row < p.n_row && t < n_pair)
+        put_finished(product, i, row, pair_at(t));
 }
 
 void main()

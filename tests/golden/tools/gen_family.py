@@ -25,6 +25,8 @@ DEFAULTS = dict(
     no_rope=0, window=0, windowed="", n_kv_windowed=0, freq_base_windowed=0.0, value_scale=0.0, sinks=0, out_gate=0, post_norms=0,
     recurrent="", n_key_head=2, n_value_head=4, state=8, conv=4,  # which layers are recurrent: "1101"
     latent=0, q_rank=0, index_heads=0, index_dim=64, index_chosen=16, index_types="",  # latent attention, and its index of positions
+    parts="",  # layers of one part each: m a state space, a attention, e experts, d a dense feed-forward part; the latter without gates
+    moe_latent=0, n_ff_exps="", n_useds="",  # the width that experts work in; and by layer "16,0,..."
     recurrence="delta",  # "delta": gated delta nets, "mamba2": state spaces, "conv": short convolutions
 )
 
@@ -60,6 +62,11 @@ FAMILIES = dict(
                     hd=12, hd_v=8, n_rot=4, index_heads=12, yarn_factor=4.0, yarn_orig=64, yarn_log_mul=0.1),
     glm_dsa=dict(arch="glm-dsa", n_layer=4, n_shared=1, n_dense=1, gating=2, choice_bias=1, wscale=2.5, wnorm=1, latent=16, q_rank=24, hd=12,
                  hd_v=8, n_rot=4, index_heads=12, index_types="1010"),
+    nemotron_h=dict(n_expert=0, n_layer=5, parts="mdmad", hd=12, recurrence="mamba2", n_value_head=8, state=16),
+    nemotron_h_moe=dict(n_layer=7, parts="memeaem", n_ff_exp=40, n_shared=1, choice_bias=1, wscale=2.5, wnorm=1, recurrence="mamba2",
+                        n_value_head=8, state=16),
+    nemotron_h_latent=dict(arch="nemotron_h_moe", n_layer=7, parts="memamee", n_shared=2, n_ff_exps="0,40,0,0,0,24,56", n_useds="0,3,0,0,0,4,2",
+                           choice_bias=1, groups=4, groups_used=2, wscale=2.5, wnorm=1, moe_latent=20, recurrence="mamba2", n_value_head=8, state=16),
     mistral3=dict(n_expert=0, yarn_factor=4.0, yarn_orig=16, yarn_log_mul=1.0, temperature_scale=0.1),
 )
 
@@ -135,8 +142,12 @@ def add_tokenizer(m):
     return len(tokens)
 
 
+def part(c, layer):
+    return c["parts"][layer] if c["parts"] else ""
+
+
 def is_recurrent(c, layer):
-    return c["recurrent"] != "" and c["recurrent"][layer] == "1"
+    return part(c, layer) == "m" or c["recurrent"] != "" and c["recurrent"][layer] == "1"
 
 
 def n_ssm_inner(c):
@@ -144,7 +155,7 @@ def n_ssm_inner(c):
 
 
 def n_kv(c, layer):
-    if c["recurrence"] != "delta" and is_recurrent(c, layer):
+    if c["recurrence"] != "delta" and is_recurrent(c, layer) or part(c, layer) in ("e", "d"):
         return 0
     if c["latent"]:
         return 1
@@ -155,9 +166,13 @@ def add_metadata(m):
     c = m.c
     m.key("general.architecture", STRING, c["arch"])
     m.key("general.name", STRING, "tiny %s, seed %d" % (m.name, m.seed))
-    for key, v in (("block_count", "n_layer"), ("context_length", "ctx"), ("embedding_length", "n_embd"), ("feed_forward_length", "n_ff"),
-                   ("attention.head_count", "n_head")):
+    for key, v in (("block_count", "n_layer"), ("context_length", "ctx"), ("embedding_length", "n_embd"), ("attention.head_count", "n_head")):
         m.key("%." + key, U32, c[v])
+    if c["parts"]:
+        m.array("%.feed_forward_length", I32, [c["n_ff"] if kind in "ed" else 0 for kind in c["parts"]])
+        m.key("%.attention.layer_norm_epsilon", F32, c["eps"])
+    else:
+        m.key("%.feed_forward_length", U32, c["n_ff"])
     if c["windowed"]:
         m.array("%.attention.head_count_kv", I32, [n_kv(c, i) for i in range(c["n_layer"])])
         m.array("%.attention.sliding_window_pattern", I32, [int(w) for w in c["windowed"]])
@@ -182,10 +197,14 @@ def add_metadata(m):
     m.key("%.attention.layer_norm_rms_epsilon", F32, c["eps"])
     if c["n_expert"]:
         m.key("%.expert_count", U32, c["n_expert"])
-        m.key("%.expert_used_count", U32, c["n_used"])
-        m.key("%.expert_feed_forward_length", U32, c["n_ff_exp"])
+        for key, one, all in (("expert_used_count", c["n_used"], c["n_useds"]), ("expert_feed_forward_length", c["n_ff_exp"], c["n_ff_exps"])):
+            if all:
+                m.array("%." + key, I32, [int(v) for v in all.split(",")])
+            else:
+                m.key("%." + key, U32, one)
+        m.optional("%.moe_latent_size", U32, c["moe_latent"])
         m.optional("%.expert_shared_count", U32, c["n_shared"])
-        if m.name in ("ernie4_5_moe", "exaone_moe", "hy_v3", "granitemoe", "granitehybrid", "hunyuan_moe"):  # the width of all shared experts together
+        if m.name in ("ernie4_5_moe", "exaone_moe", "hy_v3", "granitemoe", "granitehybrid", "hunyuan_moe") or c["parts"]:  # the width of all shared experts together
             m.key("%.expert_shared_feed_forward_length", U32, c["n_shared"] * c["n_ff_exp"])
         m.optional("%.leading_dense_block_count", U32, c["n_dense"])
         m.optional("%.expert_gating_func", U32, c["gating"])
@@ -207,7 +226,7 @@ def add_metadata(m):
         m.array("%.rope.dimension_sections", I32, [1, 1, 0, 0])
     if c["recurrent"] and c["recurrence"] == "conv":
         m.key("%.shortconv.l_cache", U32, c["conv"])
-    elif c["recurrent"]:
+    elif c["recurrent"] or c["parts"]:
         for key, v in (("conv_kernel", c["conv"]), ("state_size", c["state"]), ("group_count", c["n_key_head"]),
                        ("time_step_rank", c["n_value_head"]), ("inner_size", n_ssm_inner(c))):
             m.key("%.ssm." + key, U32, v)
@@ -300,6 +319,12 @@ def add_short_conv(m, p):
     m.matrix(p + "shortconv.out_proj.weight", [n_embd, n_embd], 2)
 
 
+def add_ungated(m, p, suffix, n_embd, n_ff, gain, n_expert=0):
+    tail = [n_expert] if n_expert else []
+    m.matrix(p + "ffn_up" + suffix + ".weight", [n_embd, n_ff] + tail, 1.4)
+    m.matrix(p + "ffn_down" + suffix + ".weight", [n_ff, n_embd] + tail, gain)
+
+
 def add_gated(m, p, suffix, n_ff, gain, n_expert=0):
     n_embd, tail = m.c["n_embd"], [n_expert] if n_expert else []
     if n_expert and m.c["fused_gate_up"]:
@@ -315,6 +340,31 @@ def add_gated(m, p, suffix, n_ff, gain, n_expert=0):
 
 def is_moe(c, layer):
     return c["n_expert"] and layer >= c["n_dense"] and (layer + 1) % (c["moe_step"] or 1) == 0
+
+
+def add_router(m, p):
+    c = m.c
+    m.matrix(p + "ffn_gate_inp.weight", [c["n_embd"], c["n_expert"]], 2, "F32")
+    if c["choice_bias"]:
+        m.vector(p + ("exp_probs_b" if m.name == "hy_v3" else "exp_probs_b.bias"), [c["n_expert"]], 0.15)
+
+
+def add_part(m, i):
+    c, p, kind = m.c, "blk.%d." % i, part(m.c, i)
+    if kind in "ma":
+        (add_mamba2(m, p) if kind == "m" else add_attention(m, p, i))
+        return
+    m.vector(p + "attn_norm.weight", [c["n_embd"]], 0.15, 1)
+    if kind == "d":
+        add_ungated(m, p, "", c["n_embd"], c["n_ff"], 2)
+        return
+    n_ff, width = int(c["n_ff_exps"].split(",")[i]) if c["n_ff_exps"] else c["n_ff_exp"], c["moe_latent"] or c["n_embd"]
+    add_router(m, p)
+    if c["moe_latent"]:
+        m.matrix(p + "ffn_latent_down.weight", [c["n_embd"], width], 1.2)
+        m.matrix(p + "ffn_latent_up.weight", [width, c["n_embd"]], 1.2)
+    add_ungated(m, p, "_exps", width, n_ff, 3, c["n_expert"])
+    add_ungated(m, p, "_shexp", c["n_embd"], c["n_shared"] * c["n_ff_exp"], 1.5)
 
 
 def add_layer(m, i):
@@ -333,9 +383,7 @@ def add_layer(m, i):
     if not is_moe(c, i):
         add_gated(m, p, "", c["n_ff"], 2)
         return
-    m.matrix(p + "ffn_gate_inp.weight", [c["n_embd"], c["n_expert"]], 2, "F32")
-    if c["choice_bias"]:
-        m.vector(p + ("exp_probs_b" if m.name == "hy_v3" else "exp_probs_b.bias"), [c["n_expert"]], 0.15)
+    add_router(m, p)
     add_gated(m, p, "_exps", c["n_ff_exp"], 3, c["n_expert"])
     if c["n_shared"]:
         add_gated(m, p, "_shexp", c["n_shared"] * c["n_ff_exp"], 1.5)
@@ -357,7 +405,7 @@ def build(name, seed, options):
     if m.c["rope_freqs"]:
         m.vector("rope_freqs.weight", [(m.c["n_rot"] or m.c["hd"]) // 2], 0.5, 2)
     for i in range(m.c["n_layer"]):
-        add_layer(m, i)
+        (add_part if m.c["parts"] else add_layer)(m, i)
     return m
 
 
