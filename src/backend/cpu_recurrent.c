@@ -130,8 +130,9 @@ static void delta_prepare(void *arg, size_t t, int thread)
     const float *dt = tensor_data(&op->vec[0]), *a = tensor_data(&op->vec[1]);
     for (int64_t h = 0; h < d->n_head_v; h++) {
         float s = alpha[h] + dt[h], one = 1, sum;
-        float softplus = s > 20 ? s : (float)log1p(exp((double)s));
-        float log_decay = softplus * a[h];
+        float softplus, log_decay;
+        kern->act_mul(KERNEL_SOFTPLUS, &softplus, &s, &one, 1);
+        log_decay = softplus * a[h];
         kern->exp_sum(&d->decay[h * d->m + i], &log_decay, 0, 1, &sum);
         if (d->is_space)
             d->beta[h * d->m + i] = softplus;

@@ -142,9 +142,19 @@ static void act_mul_row(void *arg, size_t t, int thread)
 {
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
-    int64_t i = (int64_t)t;
-    l->c->kernels->act_mul(cpu_act_fn(op->act), tensor_row(&op->out[0], i), tensor_row(&op->in[0], i),
-                           tensor_row(&op->in[1], i), op->out[0].ne[0]);
+    const float *gate = tensor_row(&op->in[0], (int64_t)t), *up = tensor_row(&op->in[1], (int64_t)t), one = 1;
+    float *y = tensor_row(&op->out[0], (int64_t)t);
+    int64_t n_gate = op->in[0].ne[0], n = op->out[0].ne[0] / n_gate;
+    if (n == 1) {
+        l->c->kernels->act_mul(cpu_act_fn(op->act), y, gate, up, n_gate);
+        return;
+    }
+    for (int64_t i = 0; i < n_gate; i++) {
+        float by;
+        l->c->kernels->act_mul(cpu_act_fn(op->act), &by, &gate[i], &one, 1);
+        for (int64_t j = i * n; j < (i + 1) * n; j++)
+            y[j] = by * up[j];
+    }
 }
 
 void cpu_op_act_mul(struct cpu *c, const struct op *op)

@@ -318,6 +318,16 @@ static err_code check_elements(const struct op_checker *c, int n_in)
     return check_alike(c, "out", &op->out[0], &op->in[0]);
 }
 
+static err_code check_act_mul(const struct op_checker *c)
+{
+    const struct tensor *gate = &c->op->in[0], *up = &c->op->in[1];
+    TRY(check_tensor(c, "up", up, ELEM_F32, ANY, ANY, ANY));
+    TRY(check_tensor(c, "gate", gate, ELEM_F32, ANY, up->ne[1], up->ne[2]));
+    CHECK(c, up->ne[0] % gate->ne[0] == 0, "rows of %lld gates are for rows of %lld", (long long)gate->ne[0],
+          (long long)up->ne[0]);
+    return check_alike(c, "out", &c->op->out[0], up);
+}
+
 static err_code check_scale(const struct op_checker *c)
 {
     TRY(check_elements(c, 1));
@@ -415,7 +425,7 @@ static err_code check_op(const struct op_checker *c)
     case OP_CONV: return check_conv(c);
     case OP_DELTA:
     case OP_SSM: return check_delta(c);
-    case OP_ACT_MUL:
+    case OP_ACT_MUL: return check_act_mul(c);
     case OP_ADD: return check_elements(c, 2);
     case OP_SCALE: return check_scale(c);
     case OP_SOFTCAP: return check_elements(c, 1);

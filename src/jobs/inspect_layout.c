@@ -72,7 +72,7 @@ static void say_attention(struct inspect_words *w, const struct model *m, int64_
     if (a->sinks.buffer)
         say(w, ", sinks");
     if (a->gate)
-        say(w, ", a gate on the output");
+        say(w, a->n_gate == a->n_head ? ", a gate on each head's output" : ", a gate on the output");
     if (a->out_scale != 0)
         say(w, ", its output times %g", (double)a->out_scale);
     if (a->v_is_k)
@@ -124,6 +124,7 @@ static const char *act_name(enum act_fn act)
     case ACT_SWIGLU_OAI: return "clamped SwiGLU";
     case ACT_NONE: return "no activation";
     case ACT_RELU: return "squared ReLU";
+    case ACT_SOFTPLUS:
     case ACT_SIGMOID: break;
     }
     return "sigmoid";

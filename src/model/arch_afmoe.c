@@ -19,8 +19,7 @@ err_code arch_afmoe_load(struct loader *l, struct err *e)
     m->embed_scale = sqrtf((float)m->n_embd);
     for (int64_t i = 0; i < m->n_layer; i++) {
         struct layer *y = &m->layers[i];
-        int64_t n = y->attn.n_head * y->attn.head_dim_v;
-        TRY(load_weight(l, i, "attn_gate.weight", m->n_embd, n, &y->attn.gate, e));
+        TRY(load_attention_gate(l, i, ACT_SIGMOID, &y->attn, e));
         TRY(load_vector(l, i, "post_attention_norm.weight", m->n_embd, true, &y->attn_post_norm, e));
         TRY(load_vector(l, i, "post_ffw_norm.weight", m->n_embd, true, &y->ffn_post_norm, e));
     }

@@ -71,7 +71,7 @@ static err_code load_keys(struct loader *l, int64_t i, struct attention *a, stru
 static err_code load_heads(struct loader *l, struct gemma *g, int64_t i, struct attention *a, struct err *e)
 {
     struct model *m = l->m;
-    TRY(load_window(l, i, 6, &a->window, e));
+    TRY(load_window(l, i, 6, false, &a->window, e));
     struct kind *k = a->window ? &g->windowed : &g->global;
     if (k->rope_table < 0)
         TRY(a->window ? load_rope(l, "rope.freq_base_swa", k->n_rot, NULL, &k->rope_table, e)

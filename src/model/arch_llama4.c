@@ -36,7 +36,7 @@ err_code arch_llama4_load(struct loader *l, struct err *e)
         if (a->n_rot != a->head_dim)
             return err_set(e, ERR_UNSUPPORTED, "%s: llama4.rope.dimension_count is %lld, expected the head's %lld",
                            gguf_file_path(l->g, 0), (long long)a->n_rot, (long long)a->head_dim);
-        TRY(load_is_windowed(l, i, FULL_PERIOD, &a->chunked, e));
+        TRY(load_is_windowed(l, i, FULL_PERIOD, false, &a->chunked, e));
         m->layers[i].moe.weighs_input = true;
         if (!a->chunked) {
             a->rope_table = -1;

@@ -19,7 +19,7 @@ err_code arch_mimo2_load(struct loader *l, struct err *e)
     TRY(load_rope(l, "rope.freq_base_swa", m->layers[0].attn.n_rot, NULL, &windowed_rope, e));
     for (int64_t i = 0; i < m->n_layer; i++) {
         struct attention *a = &m->layers[i].attn;
-        TRY(load_window(l, i, 1, &a->window, e));
+        TRY(load_window(l, i, 1, false, &a->window, e));
         if (a->window)
             a->rope_table = a->q_rope_table = windowed_rope;
         a->out_scale = factor == 1 ? 0 : factor;

@@ -164,7 +164,7 @@ static void store_kv(const struct pass *p, const struct attention *a, const stru
     enqueue_store(p, kv, v, &kv->v);
 }
 
-/* h = o . (attention(q . h, k . h, v . h) * sigmoid(gate . h)) */
+/* h = o . (attention(q . h, k . h, v . h) * act(gate . h)) */
 static void attention(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                       const struct tensor *h)
 {
@@ -172,7 +172,7 @@ static void attention(const struct pass *p, const struct attention *a, const str
     struct tensor k = shaped(p->w->k, a->n_head_kv * a->head_dim, p->n);
     struct tensor v = shaped(p->w->v, a->n_head_kv * a->head_dim_v, p->n);
     struct tensor out = shaped(p->w->attn, a->n_head * a->head_dim_v, p->n);
-    struct tensor z = shaped(p->w->z, a->n_head * a->head_dim_v, p->n);
+    struct tensor z = shaped(p->w->z, a->n_gate, p->n);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
                                        .in = {*h},
                                        .out = {q, k, v},
@@ -190,7 +190,7 @@ static void attention(const struct pass *p, const struct attention *a, const str
                                        .vec = {a->sinks},
                                        .attention = {a->n_head, a->scale, a->window, a->chunked, p->n_rows}});
     if (a->gate)
-        gate_by(p, ACT_SIGMOID, &z, &out);
+        gate_by(p, a->gate_act, &z, &out);
     backend_enqueue(p->b,
                     &(struct op){.kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {a->o}, .vec = {a->o_bias}});
     if (a->out_scale != 0)

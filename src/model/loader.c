@@ -572,8 +572,11 @@ static err_code load_qkv(struct loader *l, int64_t layer, int64_t n_k, int64_t n
     const struct row_run k = {.n_row = n_k, .block = n_k, .stride = n_k, .first = n_q_row};
     const struct row_run v = {.n_row = n_v, .block = n_v, .stride = n_v, .first = n_q_row + n_k};
     TRY(load_weight_rows(l, &from, &q, 1, &a->q, e));
-    if (a->is_gated)
+    if (a->is_gated) {
+        a->n_gate = n_q;
+        a->gate_act = ACT_SIGMOID;
         TRY(load_weight_rows(l, &from, &gate, 1, &a->gate, e));
+    }
     TRY(fused ? load_weight_rows(l, &from, &k, 1, &a->k, e)
               : load_weight(l, layer, "attn_k.weight", n_embd, n_k, &a->k, e));
     return fused ? load_weight_rows(l, &from, &v, 1, &a->v, e)
@@ -631,6 +634,15 @@ err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, en
     TRY(load_vector(l, layer, "attn_output.bias", m->n_embd, false, &a->o_bias, e));
     TRY(load_vector(l, layer, "attn_sinks.weight", a->n_head, false, &a->sinks, e));
     return load_qk_norm(l, layer, qk_norm, a, e);
+}
+
+err_code load_attention_gate(struct loader *l, int64_t layer, enum act_fn act, struct attention *a, struct err *e)
+{
+    const struct gguf_tensor *t = load_find(l, layer, "attn_gate.weight");
+    bool is_by_head = t && (int64_t)t->ne[1] == a->n_head;
+    a->n_gate = is_by_head ? a->n_head : a->n_head * a->head_dim_v;
+    a->gate_act = act;
+    return load_weight(l, layer, "attn_gate.weight", l->m->n_embd, a->n_gate, &a->gate, e);
 }
 
 static err_code load_ffn_width(struct loader *l, int64_t layer, struct ffn *f, struct err *e)
@@ -852,7 +864,8 @@ err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules
     return load_shared(l, layer, rules->is_ungated, y, e);
 }
 
-err_code load_is_windowed(struct loader *l, int64_t layer, int64_t period, bool *windowed, struct err *e)
+err_code load_is_windowed(struct loader *l, int64_t layer, int64_t period, bool full_first, bool *windowed,
+                          struct err *e)
 {
     static const char pattern[] = "attention.sliding_window_pattern";
     char key[KEY_BYTES];
@@ -860,29 +873,31 @@ err_code load_is_windowed(struct loader *l, int64_t layer, int64_t period, bool 
     const struct gguf_value *v = gguf_find(l->g, key);
     if (v && v->type != GGUF_ARRAY)
         TRY(load_u32(l, pattern, &period, e));
-    *windowed = period > 0 && (layer + 1) % period != 0;
+    *windowed = period > 0 && (full_first ? layer : layer + 1) % period != 0;
     return load_layer_flag_opt(l, pattern, layer, windowed, e);
 }
 
-err_code load_window(struct loader *l, int64_t layer, int64_t period, int64_t *window, struct err *e)
+err_code load_window(struct loader *l, int64_t layer, int64_t period, bool full_first, int64_t *window, struct err *e)
 {
     bool windowed;
-    TRY(load_is_windowed(l, layer, period, &windowed, e));
+    TRY(load_is_windowed(l, layer, period, full_first, &windowed, e));
     *window = 0;
     return windowed ? load_u32(l, "attention.sliding_window", window, e) : ERR_OK;
 }
 
-/* What windowed layers rotate by, where the file gives them a base of their own or their angles are plain. */
+/* What windowed layers rotate by, where it is something else than what the others do: by a base or a number of elements
+ * of their own, or by plain angles. */
 static err_code load_window_rope(struct loader *l, bool is_plain, struct attention *a, struct err *e)
 {
     struct model *m = l->m;
     int64_t n_rot = a->n_rot;
     TRY(load_u32_opt(l, "rope.dimension_count_swa", &n_rot, e));
-    if (n_rot != a->n_rot)
-        return err_set(e, ERR_UNSUPPORTED, "%s: %s.rope.dimension_count_swa is %lld, expected the %lld of all layers",
-                       gguf_file_path(l->g, 0), m->arch, (long long)n_rot, (long long)a->n_rot);
-    bool has_base = load_has_key(l, "rope.freq_base_swa");
-    if (!has_base && !is_plain)
+    if (n_rot < 2 || n_rot % 2 || n_rot > a->head_dim)
+        return err_set(e, ERR_FORMAT,
+                       "%s: %s.rope.dimension_count_swa is %lld, expected an even number of at most the %lld of a head",
+                       gguf_file_path(l->g, 0), m->arch, (long long)n_rot, (long long)a->head_dim);
+    bool has_base = load_has_key(l, "rope.freq_base_swa"), is_as_long = n_rot == a->n_rot;
+    if (!has_base && !is_plain && is_as_long)
         return ERR_OK;
     if (m->n_rope == 1) {
         int index;
@@ -890,8 +905,10 @@ static err_code load_window_rope(struct loader *l, bool is_plain, struct attenti
         struct rope_angles *angles = &m->ropes[index].angles;
         if (is_plain)
             *angles = (struct rope_angles){.freq_base = angles->freq_base, .freq_scale = 1, .magnitude = 1};
-        m->ropes[index].divisors = m->ropes[0].divisors;
+        if (is_as_long)
+            m->ropes[index].divisors = m->ropes[0].divisors;
     }
+    a->n_rot = n_rot;
     a->rope_table = a->q_rope_table = 1;
     return ERR_OK;
 }
@@ -916,7 +933,7 @@ err_code load_transformer(struct loader *l, const struct transformer_rules *r, s
         TRY(y->is_recurrent ? r->recurrent(l, i, &y->recurrent, e)
                             : load_attention(l, i, r->rope, r->qk_norm, &y->attn, e));
         if (r->window_period)
-            TRY(load_window(l, i, r->window_period, &y->attn.window, e));
+            TRY(load_window(l, i, r->window_period, r->full_first, &y->attn.window, e));
         if (y->attn.window)
             TRY(load_window_rope(l, r->plain_in_window, &y->attn, e));
         if (r->rope_in_window && y->attn.window == 0)

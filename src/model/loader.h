@@ -129,19 +129,26 @@ MUST_USE err_code load_trunk(struct loader *l, struct err *e);
 MUST_USE err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, enum qk_norm qk_norm,
                                  struct attention *a, struct err *e);
 
+/* Loads attn_gate: one for each head, or for each element of what attention gives. */
+MUST_USE err_code load_attention_gate(struct loader *l, int64_t layer, enum act_fn act, struct attention *a,
+                                      struct err *e);
+
 /* Adds a table of angles to the model: those of n_rot dimensions with the base of `base_key` or else 10000, the
  * file's scaling, and the divisors of a tensor that may be absent (NULL: none). */
 MUST_USE err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const char *divisors, int *index,
                             struct err *e);
 
-/* Whether a layer attends to a window only: as the file's pattern says, else all but every period-th. */
-MUST_USE err_code load_is_windowed(struct loader *l, int64_t layer, int64_t period, bool *windowed, struct err *e);
+/* Whether a layer attends to a window only: as the file's pattern says, else all but the last of every `period`, or the
+ * first. */
+MUST_USE err_code load_is_windowed(struct loader *l, int64_t layer, int64_t period, bool full_first, bool *windowed,
+                                   struct err *e);
 
 /* Adds a table to model.ropes and returns its index. */
 int load_add_rope(struct model *m, struct rope_table r);
 
 /* The window of a layer; 0 when it attends to everything, as load_is_windowed says. */
-MUST_USE err_code load_window(struct loader *l, int64_t layer, int64_t period, int64_t *window, struct err *e);
+MUST_USE err_code load_window(struct loader *l, int64_t layer, int64_t period, bool full_first, int64_t *window,
+                              struct err *e);
 
 /* What a convolution of recurrent layers is called. */
 struct conv_names {
@@ -187,6 +194,7 @@ struct transformer_rules {
     load_recurrent_fn *recurrent; /* loads layers that have no heads of keys; NULL: there are none */
     int64_t window_period; /* every window_period-th layer attends to everything, the others to a window; 0: all to
                               everything */
+    bool full_first;       /* of each period the first layer attends to everything, not the last */
     bool rope_in_window;   /* only the windowed layers are rotated */
     bool plain_in_window;  /* these are rotated by plain angles, whatever the file's scaling is */
     struct moe_rules moe;

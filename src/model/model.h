@@ -69,7 +69,9 @@ struct attention {
     struct weight *o;    /* [n_embd][n_head * head_dim_v] */
     float out_scale;     /* what o gives is multiplied by this; 0: it is not */
     bool is_gated;       /* the file's q holds a gate, too */
-    struct weight *gate; /* [n_head * head_dim][n_embd], whose sigmoid scales what goes into o; may be NULL */
+    struct weight *gate; /* [n_gate][n_embd], which scales what goes into o by gate_act; may be NULL */
+    int64_t n_gate;      /* n_head * head_dim_v, or n_head: one for each head */
+    enum act_fn gate_act;
     struct tensor q_bias, k_bias, v_bias, o_bias; /* a number for each row of the matrix; may be absent */
     struct tensor q_norm, k_norm;   /* weights of RMS norms before rope, [q_norm_len] and [k_norm_len]; absent: ones */
     int64_t q_norm_len, k_norm_len; /* elements that are normed together: a head's, or all of q or k; 0: no norm */

@@ -51,8 +51,8 @@ static const struct op *find_add(struct op *ops, int n, int i, const struct op *
 static const struct op *find_gate(struct op *ops, int n, int i, const struct op *op)
 {
     const struct op *act = at_kind(ops, n, i, OP_ACT_MUL);
-    return act && vk_is_same(&act->in[1], &op->out[0]) && vk_is_same(&act->out[0], &op->out[0]) &&
-                   !vk_overlap(&act->in[0], &op->out[0])
+    return act && act->in[0].ne[0] == act->in[1].ne[0] && vk_is_same(&act->in[1], &op->out[0]) &&
+                   vk_is_same(&act->out[0], &op->out[0]) && !vk_overlap(&act->in[0], &op->out[0])
                ? act
                : NULL;
 }

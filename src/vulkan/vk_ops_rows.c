@@ -66,9 +66,16 @@ static void elements(struct vk *v, const struct op *op, enum vk_elements kind, u
     uint32_t wide = (uint32_t)(n_group < v->limits.n_workgroup_x ? n_group : v->limits.n_workgroup_x);
     const struct {
         uint64_t a, b, y;
-        uint32_t n;
+        uint32_t n, n_each;
         float scale;
-    } push = {vk_address(&op->in[0]), vk_address(b), vk_address(&op->out[0]), (uint32_t)n, scale};
+        uint32_t unused;
+    } push = {vk_address(&op->in[0]),
+              vk_address(b),
+              vk_address(&op->out[0]),
+              (uint32_t)n,
+              (uint32_t)(op->out[0].ne[0] / op->in[0].ne[0]),
+              scale,
+              0};
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[0]);
     vk_reads(&x, b);

@@ -67,14 +67,14 @@ struct row {
     "llama deepseek deepseek2 bailingmoe ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe olmoe qwen2moe "     \
     "qwen3moe qwen3next qwen35moe mellum"
 #define SIGMOID                                                                                                        \
-    "afmoe bailingmoe2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 lfm2moe llama4 mimo2 minimax-m2 "             \
+    "afmoe bailingmoe2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 laguna lfm2moe llama4 mimo2 minimax-m2 "      \
     "nemotron_h_moe"
 #define NORMED                                                                                                         \
     "llama ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe lfm2moe mellum mimo2 minimax-m2 qwen3moe "         \
     "qwen3next "                                                                                                       \
     "qwen35moe"
 #define NOT_NORMED                                                                                                     \
-    "afmoe bailingmoe bailingmoe2 deepseek deepseek2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 olmoe "         \
+    "afmoe bailingmoe bailingmoe2 deepseek deepseek2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 laguna olmoe "  \
     "qwen2moe "                                                                                                        \
     "nemotron_h_moe"
 
@@ -103,11 +103,11 @@ static const struct row rows[] = {
     {NOT_NORMED, "expert_weights_norm", IS_FLAG(false), IS_FLAG(true)},
     {"gpt-oss", "attention.sliding_window_pattern", IS_NUMBER(2), IS_NUMBER(3)},
     {"gpt-oss", "attention.sliding_window_pattern", IS_PERIOD(2), IS_PERIOD(3)},
-    {"afmoe exaone-moe", "attention.sliding_window_pattern", IS_NUMBER(4), IS_NUMBER(2)},
+    {"afmoe exaone-moe laguna", "attention.sliding_window_pattern", IS_NUMBER(4), IS_NUMBER(2)},
     {"afmoe exaone-moe", "attention.sliding_window_pattern", IS_PERIOD(4), IS_PERIOD(2)},
     {"llama4", "attention.sliding_window_pattern", IS_PERIOD(4), IS_PERIOD(2)},
     {"llama4", "attention.sliding_window", IS_NUMBER(8192), IS_NUMBER(8)},
-    {"gpt-oss afmoe exaone-moe", "rope.freq_base_swa", IS_KEY("rope.freq_base"), IS_FLOAT(700)},
+    {"gpt-oss afmoe exaone-moe laguna", "rope.freq_base_swa", IS_KEY("rope.freq_base"), IS_FLOAT(700)},
     {"gpt-oss afmoe exaone-moe", "rope.dimension_count_swa", IS_KEY("rope.dimension_count"), IS_NUMBER(4)},
     {"gemma4", "rope.dimension_count_swa", IS_KEY("attention.key_length_swa"), IS_NUMBER(4)},
     {"gemma4", "attention.shared_kv_layers", IS_NUMBER(0), IS_NUMBER(3)},

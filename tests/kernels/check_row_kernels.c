@@ -80,6 +80,7 @@ enum op {
     SWIGLU_OAI,
     NO_ACT,
     RELU,
+    SOFTPLUS,
     ADD,
     FMA_SCALAR,
     EXP_SUM,
@@ -88,13 +89,13 @@ enum op {
     N_OP
 };
 
-static const char *const op_names[N_OP] = {"rms_norm", "rms_norm without weights",
-                                           "silu",     "gelu",
-                                           "sigmoid",  "swiglu_oai",
-                                           "no act",   "relu",
-                                           "add",      "fma_scalar",
-                                           "exp_sum",  "rope normal",
-                                           "rope neox"};
+static const char *const op_names[N_OP] = {"rms_norm",    "rms_norm without weights",
+                                           "silu",        "gelu",
+                                           "sigmoid",     "swiglu_oai",
+                                           "no act",      "relu",
+                                           "softplus",    "add",
+                                           "fma_scalar",  "exp_sum",
+                                           "rope normal", "rope neox"};
 
 /* y: in and out; returns the sum of exp_sum. */
 static float op_run(const struct kernels *t, enum op op, float *y, const float *a, const float *b, int64_t n)
@@ -109,6 +110,7 @@ static float op_run(const struct kernels *t, enum op op, float *y, const float *
     case SWIGLU_OAI: t->act_mul(KERNEL_SWIGLU_OAI, y, a, b, n); break;
     case NO_ACT: t->act_mul(KERNEL_NO_ACT, y, a, b, n); break;
     case RELU: t->act_mul(KERNEL_RELU, y, a, b, n); break;
+    case SOFTPLUS: t->act_mul(KERNEL_SOFTPLUS, y, a, b, n); break;
     case ADD: t->add(y, a, b, n); break;
     case FMA_SCALAR: t->fma_scalar(y, a, 0.37f, n); break;
     case EXP_SUM: t->exp_sum(y, a, 3.0f, n, &sum); break;
@@ -128,6 +130,7 @@ static double op_bound(enum op op, double x, int64_t n)
     case RMS_NORM_BARE: return (double)n / 16 + 12;
     case SILU:
     case SIGMOID: return 10;
+    case SOFTPLUS: return 3;
     case SWIGLU_OAI: return 12 + 2 * fabs(x);
     case GELU: return 10 + 5 * fabs(x * (1.6 + 0.072 * x * x));
     case EXP_SUM: return 4 + fabs(x - 3);

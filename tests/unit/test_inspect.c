@@ -562,6 +562,25 @@ static void layout_tells_latent_attention_and_routing_by_groups(void **state)
                              "    shared expert 16 wide\n");
 }
 
+static void layout_tells_gates_and_windows(void **state)
+{
+    assert_layout("laguna",
+                  "  mixing, 2 layers (0, 4)\n"
+                  "    attention: 4 heads of 8 over 2 KV heads\n"
+                  "    rope on 4 of 8 dimensions (YaRN by 4), norms of q and k over each head, a gate on each "
+                  "head's output\n"
+                  "  mixing, 4 layers (1-3, 5)\n"
+                  "    attention: 6 heads of 8 over 2 KV heads, over the last 9 positions\n"
+                  "    rope, norms of q and k over each head, a gate on each head's output\n"
+                  "  feed-forward, layer 0\n"
+                  "    dense: 48 wide, SwiGLU\n"
+                  "  feed-forward, 5 layers (1-5)\n"
+                  "    sparse: 8 experts 16 wide, SwiGLU, 3 for each token\n"
+                  "    router: sigmoid of each; the best 3, chosen with a correction bias; weights divided by "
+                  "their sum, times 2.5\n"
+                  "    shared expert 16 wide\n");
+}
+
 static void layout_tells_what_is_recurrent(void **state)
 {
     assert_layout("granitehybrid", "  mixing, 3 layers (0-1, 3)\n"
@@ -651,6 +670,7 @@ int main(void)
         cmocka_unit_test(layout_tells_chunks_and_layers_without_rope),
         cmocka_unit_test(layout_tells_parallel_branches_and_what_is_around),
         cmocka_unit_test(layout_tells_latent_attention_and_routing_by_groups),
+        cmocka_unit_test(layout_tells_gates_and_windows),
         cmocka_unit_test(layout_tells_what_is_recurrent),
         cmocka_unit_test(json_has_the_layout_and_what_a_token_reads),
     };

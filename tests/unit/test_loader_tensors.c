@@ -166,7 +166,7 @@ static int windowed(struct loader_fixture *t, int64_t period)
     int mask = 0;
     for (int64_t i = 0; i < 4; i++) {
         int64_t window = -1;
-        assert_int_equal(load_window(&t->l, i, period, &window, &t->e), ERR_OK);
+        assert_int_equal(load_window(&t->l, i, period, false, &window, &t->e), ERR_OK);
         assert_true(window == 0 || window == 128);
         mask = 10 * mask + (window != 0);
     }
@@ -207,9 +207,9 @@ static void a_window_without_a_width_is_refused(void **state)
     struct loader_fixture *t = *state;
     int64_t window;
     begin(t);
-    assert_int_equal(load_window(&t->l, 0, 2, &window, &t->e), ERR_FORMAT);
+    assert_int_equal(load_window(&t->l, 0, 2, false, &window, &t->e), ERR_FORMAT);
     expect_error(t, "\"test.attention.sliding_window\"");
-    assert_int_equal(load_window(&t->l, 1, 2, &window, &t->e), ERR_OK); /* attends to everything */
+    assert_int_equal(load_window(&t->l, 1, 2, false, &window, &t->e), ERR_OK); /* attends to everything */
 }
 
 /* ---- tensors: what is wrong with them ------------------------------------------------------------------------- */

@@ -273,6 +273,20 @@ static void parameters_out_of_range_are_refused(void **test_state)
     close_operands(f, &o);
 }
 
+static void gates_are_shorter_by_a_whole_factor(void **test_state)
+{
+    struct fixture *f = *test_state;
+    struct operands o = open_operands(f);
+    struct op op = good(&o, OP_ACT_MUL);
+    op.in[0] = rows(&o, N_EMBD / 4);
+    assert_true(passes(f, &op));
+    op.in[0] = rows(&o, N_EMBD - 1);
+    assert_false(passes(f, &op));
+    op.in[0] = rows(&o, 2 * N_EMBD);
+    assert_false(passes(f, &op));
+    close_operands(f, &o);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +295,7 @@ int main(void)
         cmocka_unit_test(rows_that_do_not_match_are_refused),
         cmocka_unit_test(operands_that_are_absent_are_refused),
         cmocka_unit_test(parameters_out_of_range_are_refused),
+        cmocka_unit_test(gates_are_shorter_by_a_whole_factor),
     };
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);
 }

@@ -252,6 +252,49 @@ static void a_scatter_writes_the_rows_that_are_listed_and_no_others(void **state
     }
 }
 
+/* ---- ACT_MUL ------------------------------------------------------------------------------------------------- */
+
+static double activated(enum act_fn act, double x)
+{
+    switch (act) {
+    case ACT_SILU: return x / (1 + exp(-x));
+    case ACT_SIGMOID: return 1 / (1 + exp(-x));
+    case ACT_RELU: return fmax(x, 0);
+    case ACT_SOFTPLUS: return fmax(x, 0) + log1p(exp(-fabs(x)));
+    default: return x;
+    }
+}
+
+static void a_gate_may_be_one_for_several_elements(void **state)
+{
+    enum { N = 120 };
+    static const enum act_fn acts[] = {ACT_SILU, ACT_SIGMOID, ACT_NONE, ACT_RELU, ACT_SOFTPLUS};
+    struct fixture *f = *state;
+    float gate[M * N], x[M * N], got[M * N];
+    fill(f, gate, M * N);
+    fill(f, x, M * N);
+    for (int i = 0; i < M * N; i++)
+        gate[i] *= i % 5 ? 3 : 40; /* some are where softplus is nothing, or its argument */
+    for (int64_t each = 1; each <= N; each *= each == 1 ? 24 : 5)
+        for (size_t k = 0; k < sizeof acts / sizeof *acts; k++)
+            for (int in_place = 0; in_place < 2; in_place++) {
+                struct tensor tg = tensor_f32(f, N / each, M, 1, gate), tx = tensor_f32(f, N, M, 1, x);
+                struct tensor ty = tensor_f32(f, N, M, 1, NULL), out = in_place ? tx : ty;
+                backend_enqueue(f->device,
+                                &(struct op){.kind = OP_ACT_MUL, .in = {tg, tx}, .out = {out}, .act = acts[k]});
+                read_back(f, &out, got);
+                for (int i = 0; i < M * N; i++) {
+                    double want = activated(acts[k], (double)gate[i / each]) * (double)x[i];
+                    if (!(fabs(got[i] - want) <= 1e-5 * fabs(want) + 1e-30))
+                        fail_msg("act %d, %d each, element %d: %g, expected %g", acts[k], (int)each, i, (double)got[i],
+                                 want);
+                }
+                struct tensor *all[] = {&tg, &tx, &ty};
+                for (int i = 0; i < 3; i++)
+                    backend_buffer_close(f->device, &all[i]->buffer);
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +304,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(softcap_bends_towards_its_cap, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(slice_takes_the_same_elements_of_each_row, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(a_scatter_writes_the_rows_that_are_listed_and_no_others, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(a_gate_may_be_one_for_several_elements, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(heads_pass_through_matrices_of_their_own_or_are_copied, open_cpu, close_cpu),
     };
     return cmocka_run_group_tests_name("row ops", tests, NULL, NULL);

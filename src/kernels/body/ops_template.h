@@ -151,6 +151,8 @@ void OPS_NAME(act_mul)(enum kernel_act_fn fn, float *y, const float *gate, const
         act_mul(KERNEL_NO_ACT, y, gate, up, n);
     else if (fn == KERNEL_RELU)
         act_mul(KERNEL_RELU, y, gate, up, n);
+    else if (fn == KERNEL_SOFTPLUS)
+        act_mul_scalar(fn, y, gate, up, n);
     else
         act_mul(KERNEL_SILU, y, gate, up, n);
 }

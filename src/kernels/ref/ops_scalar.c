@@ -113,6 +113,11 @@ void act_mul_scalar(enum kernel_act_fn fn, float *y, const float *gate, const fl
         }
         return;
     }
+    if (fn == KERNEL_SOFTPLUS) {
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (gate[i] > 20 ? gate[i] : (float)log1p(exp((double)gate[i]))) * up[i];
+        return;
+    }
     if (fn == KERNEL_NO_ACT || fn == KERNEL_RELU) {
         for (int64_t i = 0; i < n; i++)
             y[i] = (fn == KERNEL_RELU && gate[i] < 0 ? 0 : gate[i]) * up[i];

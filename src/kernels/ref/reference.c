@@ -80,6 +80,10 @@ void act_mul_reference(enum kernel_act_fn fn, float *y, const float *gate, const
             y[i] = (float)((fn == KERNEL_RELU && x < 0 ? 0 : x) * (double)up[i]);
             continue;
         }
+        if (fn == KERNEL_SOFTPLUS) {
+            y[i] = (float)((fmax(x, 0) + log1p(exp(-fabs(x)))) * (double)up[i]);
+            continue;
+        }
         /* 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), which doesn't cancel */
         double minus_log = fn == KERNEL_GELU ? -2 * sqrt_2_over_pi * (x + 0.044715 * x * x * x) : -x;
         double v = (fn == KERNEL_SIGMOID ? 1 : x) / (1 + exp(minus_log));

@@ -50,7 +50,7 @@ layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Sha
 };
 
 /* ACTIVATION as enum act_fn. */
-const uint ACT_SILU = 0, ACT_GELU = 1, ACT_SIGMOID = 2, ACT_SWIGLU_OAI = 3, ACT_NONE = 4, ACT_RELU = 5;
+const uint ACT_SILU = 0, ACT_GELU = 1, ACT_SIGMOID = 2, ACT_SWIGLU_OAI = 3, ACT_NONE = 4, ACT_RELU = 5, ACT_SOFTPLUS = 6;
 
 bool is_null(Floats p)
 {
@@ -158,6 +158,21 @@ float tanh_of(float x)
     return 2.0 / (1.0 + exp_of(-2.0 * x)) - 1.0;
 }
 
+/* ln(1 + y) for y of 0 to 1, within an ulp or two */
+float log1p_of(float y)
+{
+    bool is_large = y > 0.41421356;
+    precise float f = is_large ? 0.5 * (y - 1.0) : y, s = f / (2.0 + f), z = s * s;
+    precise float r = fma(z, fma(z, fma(z, 0.2222222, 0.2857143), 0.4), 0.66666668) * z;
+    precise float log1p = f - (0.5 * f * f - s * (0.5 * f * f + r));
+    return is_large ? log1p + 0.69314718 : log1p;
+}
+
+float softplus(float x)
+{
+    return max(x, 0.0) + log1p_of(exp_of(-abs(x)));
+}
+
 /* act(gate) * up, as kernels.h has the formulas */
 float activate(uint act, float gate, float up)
 {
@@ -172,6 +187,8 @@ float activate(uint act, float gate, float up)
         y = gate * up;
     } else if (act == ACT_RELU) {
         y = max(gate, 0.0) * up;
+    } else if (act == ACT_SOFTPLUS) {
+        y = softplus(gate) * up;
     } else {
         float g = min(gate, 7.0);
         y = g * sigmoid(1.702 * g) * (clamp(up, -7.0, 7.0) + 1.0);

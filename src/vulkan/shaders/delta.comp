@@ -24,21 +24,6 @@ const uint N_THREAD = 64, LANES = N_THREAD / DIMS;
 
 shared float state[DIMS * DK], qk[2 * DK], sums[2 * N_THREAD];
 
-/* ln(1 + y) for y of 0 to 1, within an ulp or two */
-float log1p_of(float y)
-{
-    bool is_large = y > 0.41421356;
-    precise float f = is_large ? 0.5 * (y - 1.0) : y, s = f / (2.0 + f), z = s * s;
-    precise float r = fma(z, fma(z, fma(z, 0.2222222, 0.2857143), 0.4), 0.66666668) * z;
-    precise float log1p = f - (0.5 * f * f - s * (0.5 * f * f + r));
-    return is_large ? log1p + 0.69314718 : log1p;
-}
-
-float softplus(float x)
-{
-    return max(x, 0.0) + log1p_of(exp_of(-abs(x)));
-}
-
 /* q and k of a key head at row t; DELTA's are made of length 1, q also divided by sqrt(DK). */
 void load_qk(uint t, uint head_k)
 {

@@ -10,7 +10,9 @@ const uint ADD = 0, ACT_MUL = 1, SCALE = 2, SOFTCAP = 3; /* as enum vk_elements 
 layout(push_constant) uniform Push {
     Floats a, b, y; /* b of SCALE: one number, or null */
     uint n;
+    uint n_each; /* ACT_MUL: elements of b that one of a is for */
     float scale;
+    uint unused;
 } p;
 
 void main()
@@ -18,7 +20,7 @@ void main()
     uint i = gl_WorkGroupID.y * (gl_NumWorkGroups.x * gl_WorkGroupSize.x) + gl_GlobalInvocationID.x;
     if (i >= p.n)
         return;
-    precise float a = p.a.d[i], y;
+    precise float a = p.a.d[KIND == ACT_MUL ? i / p.n_each : i], y;
     if (KIND == ADD) {
         y = a + p.b.d[i];
     } else if (KIND == ACT_MUL) {

@@ -22,7 +22,9 @@ DEFAULTS = dict(
     gating=0, groups=0, groups_used=0, wscale=0.0, wnorm=-1,  # keys that are left out when 0 (wnorm: when negative)
     moe_step=0, embedding_scale=0.0, residual_scale=0.0, attention_scale=0.0, logit_scale=0.0,
     yarn_factor=0.0, yarn_orig=64, yarn_log_mul=0.0, temperature_scale=0.0,
-    no_rope=0, window=0, windowed="", n_kv_windowed=0, freq_base_windowed=0.0, value_scale=0.0, sinks=0, out_gate=0, post_norms=0,
+    no_rope=0, window=0, windowed="", n_kv_windowed=0, freq_base_windowed=0.0, value_scale=0.0, sinks=0, post_norms=0,
+    out_gate="",  # "element" or "head"
+    n_rot_windowed=0, n_heads="",  # by layer "4,6,..."
     recurrent="", n_key_head=2, n_value_head=4, state=8, conv=4,  # which layers are recurrent: "1101"
     latent=0, q_rank=0, index_heads=0, index_dim=64, index_chosen=16, index_types="",  # latent attention, and its index of positions
     parts="",  # layers of one part each: m a state space, a attention, e experts, d a dense feed-forward part; the latter without gates
@@ -47,10 +49,14 @@ FAMILIES = dict(
     llama4=dict(n_layer=5, n_used=1, n_shared=1, moe_step=2),
     qwen35=dict(n_expert=0, n_layer=4, recurrent="1101", qk_norm="head", n_rot=4),
     afmoe=dict(n_layer=4, n_expert=6, n_shared=1, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.5, wnorm=1, window=9,
-               out_gate=1, post_norms=1),
+               out_gate="element", post_norms=1),
     exaone_moe=dict(arch="exaone-moe", n_layer=4, n_shared=1, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.5,
                     wnorm=1, window=9),
     hy_v3=dict(n_shared=1, n_dense=1, qk_norm="head", choice_bias=1, wscale=1.5, wnorm=1),
+    laguna=dict(n_layer=6, n_shared=1, n_dense=1, qk_norm="head", choice_bias=1, wscale=2.5, wnorm=1, window=9, out_gate="head", n_heads="4,6,6,6,4,6",
+                n_rot=4, n_rot_windowed=8, freq_base_windowed=500.0, yarn_factor=4.0, yarn_orig=16),
+    laguna_full=dict(arch="laguna", n_shared=1, n_dense=2, qk_norm="head", choice_bias=1, wscale=2.5, wnorm=1, out_gate="element", n_rot=4,
+                     yarn_factor=4.0, yarn_orig=16),
     mellum=dict(n_layer=4, qk_norm="head", window=9, windowed="1101", yarn_factor=4.0, yarn_orig=16),
     mimo2=dict(n_layer=4, n_expert=6, n_dense=1, choice_bias=1, hd=12, hd_v=8, n_rot=4, window=9, windowed="0110", n_kv_windowed=1,
                freq_base_windowed=500.0, value_scale=0.7, sinks=1),
@@ -154,6 +160,10 @@ def n_ssm_inner(c):
     return 2 * c["n_embd"] if c["recurrence"] == "mamba2" else c["n_value_head"] * c["state"]
 
 
+def n_head(c, layer):
+    return int(c["n_heads"].split(",")[layer]) if c["n_heads"] else c["n_head"]
+
+
 def n_kv(c, layer):
     if c["recurrence"] != "delta" and is_recurrent(c, layer) or part(c, layer) in ("e", "d"):
         return 0
@@ -166,13 +176,17 @@ def add_metadata(m):
     c = m.c
     m.key("general.architecture", STRING, c["arch"])
     m.key("general.name", STRING, "tiny %s, seed %d" % (m.name, m.seed))
-    for key, v in (("block_count", "n_layer"), ("context_length", "ctx"), ("embedding_length", "n_embd"), ("attention.head_count", "n_head")):
+    for key, v in (("block_count", "n_layer"), ("context_length", "ctx"), ("embedding_length", "n_embd")):
         m.key("%." + key, U32, c[v])
+    if not c["parts"]:
+        m.key("%.feed_forward_length", U32, c["n_ff"])
+    if c["n_heads"]:
+        m.array("%.attention.head_count", I32, [n_head(c, i) for i in range(c["n_layer"])])
+    else:
+        m.key("%.attention.head_count", U32, c["n_head"])
     if c["parts"]:
         m.array("%.feed_forward_length", I32, [c["n_ff"] if kind in "ed" else 0 for kind in c["parts"]])
         m.key("%.attention.layer_norm_epsilon", F32, c["eps"])
-    else:
-        m.key("%.feed_forward_length", U32, c["n_ff"])
     if c["windowed"]:
         m.array("%.attention.head_count_kv", I32, [n_kv(c, i) for i in range(c["n_layer"])])
         m.array("%.attention.sliding_window_pattern", I32, [int(w) for w in c["windowed"]])
@@ -191,6 +205,7 @@ def add_metadata(m):
         m.key("%.attention.key_length", U32, c["hd"])
         m.key("%.attention.value_length", U32, c["hd_v"] or c["hd"])
     m.optional("%.rope.freq_base_swa", F32, c["freq_base_windowed"])
+    m.optional("%.rope.dimension_count_swa", U32, c["n_rot_windowed"])
     m.optional("%.attention.value_scale", F32, c["value_scale"])
     m.key("%.rope.dimension_count", U32, c["n_rot"] or c["hd"])
     m.key("%.rope.freq_base", F32, c["freq_base"])
@@ -204,7 +219,7 @@ def add_metadata(m):
                 m.key("%." + key, U32, one)
         m.optional("%.moe_latent_size", U32, c["moe_latent"])
         m.optional("%.expert_shared_count", U32, c["n_shared"])
-        if m.name in ("ernie4_5_moe", "exaone_moe", "hy_v3", "granitemoe", "granitehybrid", "hunyuan_moe") or c["parts"]:  # the width of all shared experts together
+        if m.name in ("ernie4_5_moe", "exaone_moe", "hy_v3", "granitemoe", "granitehybrid", "hunyuan_moe", "laguna", "laguna_full") or c["parts"]:  # the width of all shared experts together
             m.key("%.expert_shared_feed_forward_length", U32, c["n_shared"] * c["n_ff_exp"])
         m.optional("%.leading_dense_block_count", U32, c["n_dense"])
         m.optional("%.expert_gating_func", U32, c["gating"])
@@ -240,7 +255,7 @@ def add_metadata(m):
 def add_attention(m, p, i):
     c = m.c
     hd_v = c["hd_v"] or c["hd"]
-    n_q, n_k, n_v, n_embd = c["n_head"] * c["hd"], n_kv(c, i) * c["hd"], n_kv(c, i) * hd_v, c["n_embd"]
+    n_q, n_k, n_v, n_embd = n_head(c, i) * c["hd"], n_kv(c, i) * c["hd"], n_kv(c, i) * hd_v, c["n_embd"]
     m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
     n_q_row = 2 * n_q if c["recurrent"] and c["recurrence"] == "delta" else n_q  # each head's rows, then those of its gate
     parts = [("attn_qkv", n_q_row + n_k + n_v)] if c["fused_qkv"] else [("attn_q", n_q_row), ("attn_k", n_k), ("attn_v", n_v)]
@@ -249,8 +264,8 @@ def add_attention(m, p, i):
         if c["bias"]:
             m.vector(p + name + ".bias", [n], 0.4)
     if c["out_gate"]:
-        m.matrix(p + "attn_gate.weight", [n_embd, n_q], 1.3)
-    m.matrix(p + "attn_output.weight", [c["n_head"] * hd_v, n_embd], 2)
+        m.matrix(p + "attn_gate.weight", [n_embd, n_head(c, i) if c["out_gate"] == "head" else n_q], 1.3)
+    m.matrix(p + "attn_output.weight", [n_head(c, i) * hd_v, n_embd], 2)
     if c["sinks"] and (not c["windowed"] or c["windowed"][i] == "1"):
         m.vector(p + "attn_sinks.weight", [c["n_head"]], 1, 0.5)
     if c["o_bias"]:
