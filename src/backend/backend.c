@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "backend/vtable.h"
 
@@ -110,6 +111,12 @@ int64_t slot_matrix_k(const struct slot_pool_desc *d, enum expert_matrix matrix)
 int64_t slot_matrix_rows(const struct slot_pool_desc *d, enum expert_matrix matrix)
 {
     return matrix == EXPERT_DOWN ? d->n_embd : d->n_ff;
+}
+
+bool slot_same_shape(const struct slot_pool_desc *a, const struct slot_pool_desc *b)
+{
+    return memcmp(a->type, b->type, sizeof a->type) == 0 && a->n_embd == b->n_embd && a->n_ff == b->n_ff &&
+           a->is_ungated == b->is_ungated;
 }
 
 err_code backend_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out,

@@ -113,6 +113,8 @@ struct slot_pool_desc {
 int64_t slot_matrix_k(const struct slot_pool_desc *d, enum expert_matrix matrix);
 int64_t slot_matrix_rows(const struct slot_pool_desc *d, enum expert_matrix matrix);
 int64_t slot_n_hidden(const struct slot_pool_desc *d);
+/* Whether experts of the one shape fit into slots of the other. */
+bool slot_same_shape(const struct slot_pool_desc *a, const struct slot_pool_desc *b);
 
 /* Slots of one size, all closed: they take no memory until they are opened. */
 MUST_USE err_code backend_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, struct slot_pool **out,

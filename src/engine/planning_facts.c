@@ -122,11 +122,12 @@ static uint64_t least_slots(const struct model *m, const struct plan_layer *laye
 {
     uint64_t n = 0;
     for (int i = 0; i < m->n_moe_layer; i++) {
-        bool is_first = true;
-        for (int j = 0; j < i; j++)
-            is_first &=
-                memcmp(&m->expert_layers[j].shape, &m->expert_layers[i].shape, sizeof m->expert_layers[i].shape) != 0;
-        n += is_first ? (uint64_t)layers[i].n_used * layers[i].slot_bytes : 0;
+        bool is_most = true;
+        for (int j = 0; j < m->n_moe_layer; j++) {
+            bool is_more = layers[j].n_used > layers[i].n_used || (layers[j].n_used == layers[i].n_used && j < i);
+            is_most &= !is_more || !slot_same_shape(&m->expert_layers[j].shape, &m->expert_layers[i].shape);
+        }
+        n += is_most ? (uint64_t)layers[i].n_used * layers[i].slot_bytes : 0;
     }
     return n;
 }

@@ -2,16 +2,10 @@
 
 #include <string.h>
 
-static bool same_shape(const struct slot_pool_desc *a, const struct slot_pool_desc *b)
-{
-    return memcmp(a->type, b->type, sizeof a->type) == 0 && a->n_embd == b->n_embd && a->n_ff == b->n_ff &&
-           a->is_ungated == b->is_ungated;
-}
-
 static void join_group(struct expert_slots *s, struct slot_layer *l)
 {
     struct slot_group *g = s->groups;
-    while (g < s->groups + s->n_group && !same_shape(&g->shape, &l->d.shape))
+    while (g < s->groups + s->n_group && !slot_same_shape(&g->shape, &l->d.shape))
         g++;
     if (g == s->groups + s->n_group) {
         s->n_group++;

@@ -194,7 +194,7 @@ static size_t least_of(const struct parts *x, int n_layer, int layer)
     for (int i = 0; i < n_layer; i++) {
         int64_t other = min_i64(x->n_here[i], y[i].n_used);
         bool is_more = other > n || (other == n && i < layer);
-        if (is_more && !memcmp(&y[i].shape, &y[layer].shape, sizeof y[i].shape))
+        if (is_more && slot_same_shape(&y[i].shape, &y[layer].shape))
             return 0;
     }
     return (size_t)n * x->slot_bytes[layer];
