@@ -124,7 +124,7 @@ static const char *act_name(enum act_fn act)
     case ACT_SWIGLU_OAI: return "clamped SwiGLU";
     case ACT_NONE: return "no activation";
     case ACT_RELU: return "squared ReLU";
-    case ACT_SOFTPLUS:
+    case ACT_SOFTPLUS: return "softplus";
     case ACT_SIGMOID: break;
     }
     return "sigmoid";

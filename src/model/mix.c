@@ -1,0 +1,365 @@
+/* Mixers: what brings tokens together in a layer. Attention with keys and values or with a latent of both, the index of
+ * positions in front of it, and recurrent layers. */
+#include "base/minmax.h"
+#include "model/layer_blocks.h"
+
+/* x = act(by) * x */
+static void gate_by(const struct pass *p, enum act_fn act, const struct tensor *by, const struct tensor *x)
+{
+    backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {*by, *x}, .out = {*x}, .act = act});
+}
+
+static void rope(const struct pass *p, const struct attention *a, int table, const struct tensor *x)
+{
+    if (table < 0)
+        return;
+    backend_enqueue(
+        p->b, &(struct op){
+                  .kind = OP_ROPE, .in = {*x, p->rope[table]}, .out = {*x}, .rope = {a->rope, a->head_dim, a->n_rot}});
+}
+
+/* The heads of q or of k, normed over n elements (0: not) and rotated. */
+static void norm_and_rope(const struct pass *p, const struct attention *a, int table, const struct tensor *x,
+                          const struct tensor *w, int64_t n)
+{
+    if (n && !a->rope_first)
+        block_norm(p, x, w, n, x);
+    rope(p, a, table, x);
+    if (n && a->rope_first)
+        block_norm(p, x, w, n, x);
+}
+
+/* The page tables of a layer's caches. */
+static struct tensor pages_of(const struct pass *p, const struct layer_pages *kv)
+{
+    return tensor_rows(p->w->pages, kv->kind, 1);
+}
+
+static void enqueue_store(const struct pass *p, const struct layer_pages *kv, const struct tensor *x,
+                          const struct paged *cache)
+{
+    backend_enqueue(
+        p->b, &(struct op){.kind = OP_KV_STORE, .in = {*x, p->pos, p->table, pages_of(p, kv)}, .state = {*cache}});
+}
+
+/* Puts the tokens' keys and values into the layer's cache. */
+static void store_kv(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                     const struct tensor *k, const struct tensor *v)
+{
+    static const struct tensor no_weights;
+    if (a->v_is_k)
+        block_norm(p, k, &no_weights, a->head_dim, v);
+    else if (a->has_unit_v_norm)
+        block_norm(p, v, &no_weights, a->head_dim_v, v);
+    norm_and_rope(p, a, a->rope_table, k, &a->k_norm, a->k_norm_len);
+    enqueue_store(p, kv, k, &kv->k);
+    enqueue_store(p, kv, v, &kv->v);
+}
+
+/* h = o . (attention(q . h, k . h, v . h) * act(gate . h)) */
+static void attention(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                      const struct tensor *h)
+{
+    struct tensor q = tensor_shaped(p->w->q, a->n_head * a->head_dim, p->n);
+    struct tensor k = tensor_shaped(p->w->k, a->n_head_kv * a->head_dim, p->n);
+    struct tensor v = tensor_shaped(p->w->v, a->n_head_kv * a->head_dim_v, p->n);
+    struct tensor out = tensor_shaped(p->w->attn, a->n_head * a->head_dim_v, p->n);
+    struct tensor z = tensor_shaped(p->w->z, a->n_gate, p->n);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
+                                       .in = {*h},
+                                       .out = {q, k, v},
+                                       .weight = {a->q, a->k, a->v},
+                                       .vec = {a->q_bias, a->k_bias, a->v_bias}});
+    if (a->gate)
+        backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {z}, .weight = {a->gate}});
+    norm_and_rope(p, a, a->q_rope_table, &q, &a->q_norm, a->q_norm_len);
+    if (a->k)
+        store_kv(p, a, kv, &k, &v);
+    backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,
+                                       .in = {q, p->pos, p->table, pages_of(p, kv)},
+                                       .out = {out},
+                                       .state = {kv->k, kv->v},
+                                       .vec = {a->sinks},
+                                       .attention = {a->n_head, a->scale, a->window, a->chunked, p->n_rows}});
+    if (a->gate)
+        gate_by(p, a->gate_act, &z, &out);
+    backend_enqueue(p->b,
+                    &(struct op){.kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {a->o}, .vec = {a->o_bias}});
+    if (a->out_scale != 0)
+        block_scale(p, h, a->out_scale, NULL);
+}
+
+/* Elements [off, off + n) of each head's row of x. */
+struct head_part {
+    const struct tensor *x;
+    int64_t off, n;
+};
+
+/* to = w . from for each head, with a matrix for each; w NULL: to = from. */
+static void heads(const struct pass *p, struct weight *w, int64_t n_head, struct head_part from, struct head_part to)
+{
+    backend_enqueue(p->b, &(struct op){.kind = OP_HEADS,
+                                       .in = {*from.x},
+                                       .out = {*to.x},
+                                       .weight = {w},
+                                       .heads = {.n_head = n_head,
+                                                 .in_dim = from.x->ne[0] / n_head,
+                                                 .in_off = from.off,
+                                                 .n_in = from.n,
+                                                 .out_dim = to.x->ne[0] / n_head,
+                                                 .out_off = to.off,
+                                                 .n_out = to.n}});
+}
+
+bool block_sees_all(const struct pass *p, int64_t n_chosen)
+{
+    bool all = !p->p->is_complete;
+    for (int64_t r = 0; r < p->n_rows; r++)
+        all &= p->rows[r].state->pos + p->rows[r].n <= n_chosen;
+    return all;
+}
+
+/* Puts the tokens' keys into the index, in whose cache later ones look for them. */
+static void store_index(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                        const struct tensor *h)
+{
+    const struct position_index *x = &a->latent.index;
+    const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot};
+    struct tensor k = tensor_shaped(p->w->index_k, x->dim, p->n);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {k}, .weight = {x->k}});
+    backend_enqueue(
+        p->b,
+        &(struct op){
+            .kind = OP_LAYER_NORM, .in = {k}, .out = {k}, .vec = {x->k_norm, x->k_norm_bias}, .norm = {.eps = 1e-6f}});
+    rope(p, &how, a->rope_table, &k);
+    enqueue_store(p, kv, &k, &kv->index);
+}
+
+/* Chooses the positions that each token sees. */
+static void choose_positions(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                             const struct tensor *q_latent, const struct tensor *h, const struct tensor *chosen)
+{
+    const struct position_index *x = &a->latent.index;
+    const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot};
+    struct tensor q = tensor_shaped(p->w->index_q, x->n_head * x->dim, p->n);
+    struct tensor weights = tensor_shaped(p->w->index_weights, x->n_head, p->n);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {weights}, .weight = {x->weights}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*q_latent}, .out = {q}, .weight = {x->q}});
+    rope(p, &how, a->rope_table, &q);
+    backend_enqueue(p->b, &(struct op){.kind = OP_INDEX,
+                                       .in = {q, p->pos, p->table, pages_of(p, kv), weights},
+                                       .out = {*chosen},
+                                       .state = {kv->index}});
+}
+
+/* What the tokens see of the positions before them, as this layer or an earlier one chose; absent: all. */
+static struct tensor positions_of(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                                  const struct tensor *q_latent, const struct tensor *h)
+{
+    const struct position_index *x = &a->latent.index;
+    struct tensor chosen = {0};
+    if (x->n_head)
+        store_index(p, a, kv, h);
+    if (x->n_chosen == 0 || block_sees_all(p, x->n_chosen))
+        return chosen;
+    chosen = tensor_rows(tensor_shaped(p->w->chosen, x->n_chosen, p->w->chosen.ne[1]), p->first, p->n);
+    if (x->n_head)
+        choose_positions(p, a, kv, q_latent, h, &chosen);
+    return chosen;
+}
+
+/* h = o . v_b . attention(k_b . q . h, latent): instead of the latent's keys and values, queries go into the latent
+ * space and results out of it */
+static void latent_attention(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                             const struct tensor *h)
+{
+    const struct latent_attention *lat = &a->latent;
+    int64_t n_head = a->n_head, n_rot = a->n_rot, n_latent = lat->n_latent, row = n_rot + n_latent, n = p->n;
+    struct tensor q_in = *h, q_latent = tensor_shaped(p->w->q_latent, lat->n_q_latent, n),
+                  q = tensor_shaped(p->w->q, n_head * row, n);
+    struct tensor q_nope = tensor_shaped(p->w->z, n_head * lat->n_nope, n),
+                  q_rot = tensor_shaped(p->w->q_rot, n_head * n_rot, n);
+    struct tensor latent = tensor_shaped(p->w->v, n_latent, n), k_rot = tensor_shaped(p->w->k_rot, n_rot, n);
+    struct tensor k = tensor_shaped(p->w->k, row, n), out = tensor_shaped(p->w->attn, n_head * row, n);
+    struct tensor value = tensor_shaped(p->w->z, n_head * lat->n_value, n);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
+                                       .in = {*h},
+                                       .out = {latent, k_rot, q_latent},
+                                       .weight = {a->k, lat->k_pe, lat->q_a}});
+    if (lat->q_a) {
+        block_norm(p, &q_latent, &lat->q_a_norm, lat->n_q_latent, &q_latent);
+        q_in = q_latent;
+    }
+    const struct tensor chosen = positions_of(p, a, kv, &q_in, h);
+    backend_enqueue(p->b,
+                    &(struct op){.kind = OP_MATMUL, .in = {q_in}, .out = {q_nope, q_rot}, .weight = {a->q, lat->q_pe}});
+    const struct head_part q_rotated = {&q, 0, n_rot}, q_folded = {&q, n_rot, n_latent};
+    heads(p, NULL, n_head, (struct head_part){&q_rot, 0, n_rot}, q_rotated);
+    heads(p, lat->k_b, n_head, (struct head_part){&q_nope, 0, lat->n_nope}, q_folded);
+    block_norm(p, &latent, &a->k_norm, n_latent, &latent);
+    heads(p, NULL, 1, (struct head_part){&k_rot, 0, n_rot}, (struct head_part){&k, 0, n_rot});
+    heads(p, NULL, 1, (struct head_part){&latent, 0, n_latent}, (struct head_part){&k, n_rot, n_latent});
+    rope(p, a, a->q_rope_table, &q);
+    rope(p, a, a->rope_table, &k);
+    enqueue_store(p, kv, &k, &kv->k);
+    backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,
+                                       .in = {q, p->pos, p->table, pages_of(p, kv), chosen},
+                                       .out = {out},
+                                       .state = {kv->k, kv->v},
+                                       .attention = {.n_head = n_head, .scale = a->scale, .n_text = p->n_rows}});
+    heads(p, lat->v_b, n_head, (struct head_part){&out, n_rot, n_latent}, (struct head_part){&value, 0, lat->n_value});
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {value}, .out = {*h}, .weight = {a->o}});
+}
+
+/* What a recurrent layer takes in for some tokens; absent as its weights are. */
+struct recurrent_inputs {
+    struct tensor mixed, alpha, beta;
+};
+
+/* out = rule(conv(mixed)), for the tokens of p->from and p->to */
+static void recur(const struct pass *p, const struct recurrent *r, const struct layer_pages *state,
+                  const struct recurrent_inputs *in, const struct tensor *out)
+{
+    bool has_rule = r->kind != RECURRENCE_CONV;
+    struct tensor convolved = has_rule ? tensor_shaped(p->w->convolved, r->n_mixed, in->mixed.ne[1]) : *out;
+    backend_enqueue(p->b, &(struct op){.kind = OP_CONV,
+                                       .in = {in->mixed, p->from, p->to},
+                                       .out = {convolved},
+                                       .vec = {r->conv, r->conv_bias},
+                                       .state = {state->past},
+                                       .conv = {.has_silu = has_rule}});
+    if (has_rule)
+        backend_enqueue(p->b, &(struct op){.kind = r->kind == RECURRENCE_DELTA ? OP_DELTA : OP_SSM,
+                                           .in = {convolved, in->alpha, in->beta, p->from, p->to},
+                                           .out = {*out},
+                                           .vec = {r->dt, r->a, r->skip},
+                                           .state = {state->rule},
+                                           .delta = {r->n_head_k, r->grouped, p->m->norm_eps}});
+}
+
+/* Rows [row, row + n) of layer i's part of what is kept of all layers, of ne0 each; 0: none. */
+static struct tensor kept_rows(const struct kept_inputs *k, const struct tensor *all, int64_t i, int64_t ne0,
+                               int64_t row, int64_t n)
+{
+    if (ne0 == 0)
+        return (struct tensor){0};
+    return tensor_rows(tensor_shaped(tensor_rows(*all, i * k->most_rows, k->most_rows), ne0, k->most_rows), row, n);
+}
+
+/* Rows [row, row + n) of the inputs that are kept of recurrent layer i. */
+static struct recurrent_inputs kept_inputs(const struct stage_work *w, const struct recurrent *r, int64_t i,
+                                           int64_t row, int64_t n)
+{
+    const struct kept_inputs *k = &w->inputs;
+    return (struct recurrent_inputs){kept_rows(k, &k->mixed, i, r->n_mixed, row, n),
+                                     kept_rows(k, &k->alpha, i, r->alpha ? r->n_head_v : 0, row, n),
+                                     kept_rows(k, &k->beta, i, r->beta ? r->n_head_v : 0, row, n)};
+}
+
+int64_t block_n_recurrent(const struct model *m, int64_t first, int64_t end)
+{
+    int64_t n = 0;
+    for (int64_t i = first; i < end; i++)
+        n += m->layers[i].is_recurrent;
+    return n;
+}
+
+bool model_is_recurrent(const struct model *m)
+{
+    return block_n_recurrent(m, 0, m->n_layer) > 0;
+}
+
+static void copy_rows(const struct pass *p, const struct tensor *from, int64_t first, const struct tensor *to)
+{
+    if (!to->buffer)
+        return;
+    const struct tensor x = tensor_rows(*from, first, to->ne[1]);
+    backend_copy(p->b, &x, to);
+}
+
+/* Keeps a recurrent layer's inputs of the tokens that may be taken back. Those of all texts count from the first. */
+static void keep_inputs(const struct pass *p, int64_t i, const struct recurrent_inputs *in)
+{
+    const struct recurrent *rec = &p->m->layers[i].recurrent;
+    for (int64_t r = 0, first = 0, row = 0; r < p->n_rows; first += p->rows[r++].n) {
+        int64_t from = max_i64(first, p->first), to = min_i64(first + p->rows[r].n, p->first + p->n);
+        if (!p->rows[r].is_draft)
+            continue;
+        if (from < to) {
+            int64_t index = block_n_recurrent(p->m, p->stage->first, i);
+            const struct recurrent_inputs k = kept_inputs(p->w, rec, index, row + from - first, to - from);
+            copy_rows(p, &in->mixed, from - p->first, &k.mixed);
+            copy_rows(p, &in->alpha, from - p->first, &k.alpha);
+            copy_rows(p, &in->beta, from - p->first, &k.beta);
+        }
+        row += p->rows[r].n;
+    }
+}
+
+/* The weights' products with h: what goes into recur, and z. */
+static struct recurrent_inputs project(const struct pass *p, const struct recurrent *r, const struct tensor *h,
+                                       const struct tensor *z)
+{
+    struct tensor mixed = tensor_shaped(p->w->mixed, r->n_mixed, p->n);
+    if (r->kind == RECURRENCE_CONV) {
+        struct tensor by = tensor_shaped(p->w->convolved, r->n_mixed, p->n);
+        backend_enqueue(
+            p->b,
+            &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {mixed, *z, by}, .weight = {r->mixed, r->z, r->gate}});
+        gate_by(p, ACT_NONE, &by, &mixed);
+        return (struct recurrent_inputs){.mixed = mixed};
+    }
+    struct recurrent_inputs in = {mixed, tensor_shaped(p->w->alpha, r->n_head_v, p->n), {0}};
+    if (r->beta)
+        in.beta = tensor_shaped(p->w->beta, r->n_head_v, p->n);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
+                                       .in = {*h},
+                                       .out = {mixed, *z, in.alpha, in.beta},
+                                       .weight = {r->mixed, r->z, r->alpha, r->beta}});
+    return in;
+}
+
+/* h = out . (norm(rule(conv(mixed . h))) * act(z . h)), or the norm of the whole product */
+static void recurrent(const struct pass *p, int64_t i, const struct tensor *h)
+{
+    const struct recurrent *r = &p->m->layers[i].recurrent;
+    struct tensor z = tensor_shaped(p->w->z, r->n_out, p->n), out = tensor_shaped(p->w->attn, r->n_out, p->n);
+    const struct recurrent_inputs in = project(p, r, h, &z);
+    if (p->keeps_inputs)
+        keep_inputs(p, i, &in);
+    recur(p, r, &p->pool->layers[i], &in, &out);
+    if (r->n_norm && !r->norms_gated)
+        block_norm(p, &out, &r->norm, r->n_norm, &out);
+    gate_by(p, r->kind == RECURRENCE_CONV ? ACT_NONE : ACT_SILU, &z, &out);
+    if (r->n_norm && r->norms_gated)
+        block_norm(p, &out, &r->norm, r->n_norm, &out);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {r->out}});
+}
+
+void block_recur_again(const struct pass *p, int64_t i, int64_t row)
+{
+    const struct recurrent *r = &p->m->layers[i].recurrent;
+    int64_t index = block_n_recurrent(p->m, p->stage->first, i);
+    const struct recurrent_inputs in = kept_inputs(p->w, r, index, row, p->n);
+    const struct tensor out = tensor_shaped(p->w->attn, r->n_out, p->n);
+    recur(p, r, &p->pool->layers[i], &in, &out);
+}
+
+void block_mix(const struct pass *p, int64_t i)
+{
+    const struct layer *y = &p->m->layers[i];
+    int64_t n_embd = p->m->n_embd;
+    struct tensor h = tensor_shaped(p->h, n_embd, p->n);
+    if (!y->attn_norm.buffer)
+        return;
+    block_norm(p, &p->x, &y->attn_norm, n_embd, &h);
+    if (y->is_recurrent)
+        recurrent(p, i, &h);
+    else if (y->attn.is_latent)
+        latent_attention(p, &y->attn, &p->pool->layers[i], &h);
+    else
+        attention(p, &y->attn, &p->pool->layers[y->attn.kv_layer], &h);
+    if (y->attn_post_norm.buffer)
+        block_norm(p, &h, &y->attn_post_norm, n_embd, &h);
+    block_add_branch(p, &h, &p->x);
+}
