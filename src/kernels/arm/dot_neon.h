@@ -17,8 +17,10 @@ static inline vi peak_dot(vi acc, vi w, const int8_t *q)
 
 /* m[t] = the sum of factor j (byte j % 4 of factor[j / 4]) times sum[t][j], j < n_sub. The sums' high and low bytes are
  * multiplied apart; both are signed, so that the high ones are rounded. */
-KERNELS_ALWAYS_INLINE void dot_sums(vi m[], const vi *factor, const int16_t *const sum[], int n_sub, int n_tok)
+KERNELS_ALWAYS_INLINE void dot_sums(vi m[], const vi *factor, const int16_t *const sum[], int n_sub, bool are_signed,
+                                    int n_tok)
 {
+    (void)are_signed; /* they are seven bits or signed ones */
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
         int16x8_t first = vld1q_s16(sum[t]), second = n_sub > 8 ? vld1q_s16(sum[t] + 8) : first;
@@ -35,9 +37,9 @@ KERNELS_ALWAYS_INLINE void dot_sums(vi m[], const vi *factor, const int16_t *con
 }
 
 /* Byte i of each lane as the scale of dot_scaled: sign-extended to the lane. */
-static inline vi dot_scale(vi bytes, int i, int bits)
+static inline vi dot_scale(vi bytes, int i, enum quant_type type)
 {
-    (void)bits;
+    (void)type;
     return vi_sar(vi_shl(bytes, 24 - 8 * i), 24);
 }
 
@@ -85,10 +87,9 @@ KERNELS_ALWAYS_INLINE void dot_scaled_part(vi s[], const struct r16_src *src, in
 }
 
 /* The same of all vectors of src: scale[0] is that of the first four, scale[1] of the others. */
-KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const vi scale[2], int bits,
-                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
+KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const vi scale[2], const int8_t *const q[],
+                                      const int32_t *const start[], int n_tok)
 {
-    (void)bits;
     if (r16_subs_of_32(src->type)) { /* the scales are one */
         dot_scaled_part(s, src, 0, 8, scale[0], q, start, n_tok);
     } else {
@@ -99,10 +100,10 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const v
 
 /* The same for one token and the four sub-blocks from src's on, one after the other because there are no registers for
  * more: activations are 32 and starts 2 apart. */
-KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r16_kinds k, const vi scale[4], int bits,
+KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r16_kinds k, const vi scale[4],
                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
 {
-    (void)bits, (void)n_tok;
+    (void)n_tok;
     KERNELS_UNROLL
     for (int kind = 0; kind < 4; kind++) {
         vi part = dot_offset(src->type) ? vi_bcast(start[0] + 2 * kind) : vi_set1(0);

@@ -138,12 +138,6 @@ KERNELS_ALWAYS_INLINE void r16_sums_load(struct r16_sums *s, const struct r16_ac
     }
 }
 
-/* Bits of a code that meets a scale as an integer. */
-KERNELS_ALWAYS_INLINE int r16_n_bit(enum quant_type type)
-{
-    return type == QUANT_Q6_K ? 6 : type == QUANT_Q5_K ? 5 : type == QUANT_Q4_K ? 4 : 3;
-}
-
 /* s[t] += the sum of sub-block j times its scale (or, in sub-blocks of 16, the two sums times theirs). */
 KERNELS_ALWAYS_INLINE void r16_dot_sub(const struct r16_src *src, const struct r16_scales *sc, const struct r16_acts *x,
                                        const struct r16_sums *sums, vi s[], int n_tok)
@@ -171,9 +165,9 @@ KERNELS_ALWAYS_INLINE void r16_dot_sub(const struct r16_src *src, const struct r
         KERNELS_UNROLL
         for (int half = 0; half < 2; half++) {
             int i = r16_subs_of_32(type) ? j : 2 * j + half;
-            scale[half] = src->scales ? src->scales[i] : dot_scale(sc->scale[i / 4], i % 4, r16_n_bit(type));
+            scale[half] = src->scales ? src->scales[i] : dot_scale(sc->scale[i / 4], i % 4, type);
         }
-        dot_scaled(s, src, scale, r16_n_bit(type), q, start, n_tok);
+        dot_scaled(s, src, scale, q, start, n_tok);
     }
 }
 
@@ -197,7 +191,6 @@ KERNELS_ALWAYS_INLINE int r16_n_together(enum quant_type type, int n_tok)
 KERNELS_ALWAYS_INLINE void r16_dot_pair(struct r16_src *src, int j, const struct r16_scales *sc,
                                         const struct r16_acts *x, struct r16_prefetch *prefetch, vi s[], int n_tok)
 {
-    int bits = r16_n_bit(src->type);
     const int8_t *q[TILE];
     vi scale[4];
     KERNELS_UNROLL
@@ -205,18 +198,19 @@ KERNELS_ALWAYS_INLINE void r16_dot_pair(struct r16_src *src, int j, const struct
         q[t] = x->q[t] + 32 * j;
     KERNELS_UNROLL
     for (int kind = 0; kind < 2; kind++)
-        scale[kind] = dot_scale(sc->scale[j / 4], j % 4 + kind, bits);
+        scale[kind] = dot_scale(sc->scale[j / 4], j % 4 + kind, src->type);
     r16_prefetch_lines(prefetch);
     r16_prefetch_lines(prefetch);
     src->j = j;
-    dot_kinds(s, src, (struct r16_kinds){2, 0, 1, 0, 8}, scale, bits, q, NULL, n_tok);
+    dot_kinds(s, src, (struct r16_kinds){2, 0, 1, 0, 8}, scale, q, NULL, n_tok);
 }
 
-/* The same of all sub-blocks. Shifting Q5_K's fifth bits by a constant is worth the code where tokens are several. */
+/* The same of all sub-blocks. Shifting Q5_K's fifth bits by a constant is worth the code where tokens are several, and
+ * where vectors are short: there the units limit one token, too. */
 KERNELS_ALWAYS_INLINE void r16_dot_pairs(struct r16_src *src, const struct r16_scales *sc, const struct r16_acts *x,
                                          struct r16_prefetch *prefetch, vi s[], int n_tok)
 {
-    if (src->type == QUANT_Q5_K && n_tok >= 4) {
+    if (src->type == QUANT_Q5_K && (n_tok >= 4 || TILE <= 4)) {
         KERNELS_UNROLL
         for (int j = 0; j < 8; j += 2)
             r16_dot_pair(src, j, sc, x, prefetch, s, n_tok);
@@ -231,7 +225,7 @@ KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_
                                           const struct r16_sums *sums, struct r16_prefetch *prefetch, vi s[],
                                           int together, int n_tok)
 {
-    int bits = r16_n_bit(src->type), step = 4 / together;
+    int step = 4 / together;
     KERNELS_UNROLL
     for (int half = 0; half < 2; half++) {
         KERNELS_UNROLL
@@ -253,9 +247,9 @@ KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_
                 for (int c = 0; c < together; c++) {
                     int kind = from + c * step;
                     vi scales = half ? sc->scale[2 + kind / 2] : sc->scale[kind / 2];
-                    scale[c] = dot_scale(scales, kind % 2 * 2 + first / 4, bits);
+                    scale[c] = dot_scale(scales, kind % 2 * 2 + first / 4, src->type);
                 }
-                dot_kinds(s, src, (struct r16_kinds){together, from, step, first, 4}, scale, bits, q, start, n_tok);
+                dot_kinds(s, src, (struct r16_kinds){together, from, step, first, 4}, scale, q, start, n_tok);
             }
         }
     }
@@ -263,13 +257,13 @@ KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_
 
 /* m[t] = the sum over sub-blocks of their activations' sum times a factor of each, in bytes as in r16_scales. */
 KERNELS_ALWAYS_INLINE void r16_dot_sums(const struct r16_acts *x, const struct r16_sums *sums, const vi *factor, vi m[],
-                                        bool subs_of_32, int n_tok)
+                                        enum quant_type type, bool are_signed, int n_tok)
 {
     const int16_t *sum[TILE];
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
-        sum[t] = subs_of_32 ? sums->of_32[t] : x->sum[t];
-    dot_sums(m, factor, sum, subs_of_32 ? 8 : 16, n_tok);
+        sum[t] = r16_subs_of_32(type) ? sums->of_32[t] : x->sum[t];
+    dot_sums(m, factor, sum, r16_subs_of_32(type) ? 8 : 16, are_signed, n_tok);
 }
 
 /* What a block gives for each token of a tile: sums of products and, in some formats, of minima. */
@@ -302,13 +296,13 @@ KERNELS_ALWAYS_INLINE void r16_dot_block(struct r16_sums256 *out, struct r16_src
         dot_finish(out->s, &src, n_tok);
     }
     if (missing) {
-        r16_dot_sums(x, &sums, sc->scale, out->m, r16_subs_of_32(type), n_tok);
+        r16_dot_sums(x, &sums, sc->scale, out->m, type, true, n_tok);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++)
             out->s[t] = vi_sub(out->s[t], vi_mul(out->m[t], vi_set1(missing)));
     }
     if (r16_has_min256(type))
-        r16_dot_sums(x, &sums, sc->min, out->m, r16_subs_of_32(type), n_tok);
+        r16_dot_sums(x, &sums, sc->min, out->m, type, false, n_tok);
 }
 
 /* acc[t] += the block's product with token t. */
@@ -418,7 +412,7 @@ KERNELS_ALWAYS_INLINE void r16_unpack_256(struct r16_panel *p, const uint8_t *w,
     int n_scale = type == QUANT_IQ4_XS ? 0 : r16_subs_of_32(type) ? 8 : 16;
     KERNELS_UNROLL
     for (int i = 0; i < n_scale; i++)
-        p->scales[i] = dot_scale(p->sub.scale[i / 4], i % 4, r16_n_bit(type));
+        p->scales[i] = dot_scale(p->sub.scale[i / 4], i % 4, type);
     for (int half = 0; half < 2; half++) {
         KERNELS_UNROLL
         for (int i = 0; i < 8; i += 2) { /* the sub-blocks of a half lie in the same bytes */

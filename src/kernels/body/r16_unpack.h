@@ -37,6 +37,18 @@ KERNELS_ALWAYS_INLINE bool r16_subs_of_32(enum quant_type type)
     return type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_IQ4_XS;
 }
 
+/* Bits of a code that meets a scale as an integer. */
+KERNELS_ALWAYS_INLINE int r16_n_bit(enum quant_type type)
+{
+    return type == QUANT_Q6_K ? 6 : type == QUANT_Q5_K ? 5 : type == QUANT_Q4_K ? 4 : 3;
+}
+
+/* Whether a block's scales have signs. */
+KERNELS_ALWAYS_INLINE bool r16_signed_scales(enum quant_type type)
+{
+    return type == QUANT_Q3_K || type == QUANT_Q6_K;
+}
+
 /* Whether a format of 32 weights unpacks to signed values; else to codes, which are r16_offset32 larger than weights.
  */
 KERNELS_ALWAYS_INLINE bool r16_is_int8(enum quant_type type)

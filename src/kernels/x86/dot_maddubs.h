@@ -28,20 +28,21 @@ static inline vi dot_words_at(vi acc, vi a, const int16_t *x)
 
 enum { DOT_PANELS = R16_PANELS_MOST };
 enum { DOT_Q6K_UNPACK_FROM = TILE / 2 }; /* fewest tokens for which Q6_K is unpacked once */
-enum { DOT_PAIRS_TOKENS = 0 };           /* most for which dot_kinds takes two sub-blocks */
+enum { DOT_PAIRS_TOKENS = 1 };           /* most for which dot_kinds takes two sub-blocks */
 
-/* Byte i of each lane as the scale of dot_scaled: sign-extended, in both words. bits: of the weights it
- * scales. */
-static inline vi dot_scale(vi bytes, int i, int bits)
+/* Byte i of each lane as the scale of dot_scaled: in both words, sign-extended where type's scales have signs. */
+static inline vi dot_scale(vi bytes, int i, enum quant_type type)
 {
-    static const uint8_t mask[4][16] = {
-        {128, 0, 128, 0, 128, 4, 128, 4, 128, 8, 128, 8, 128, 12, 128, 12},
-        {128, 1, 128, 1, 128, 5, 128, 5, 128, 9, 128, 9, 128, 13, 128, 13},
-        {128, 2, 128, 2, 128, 6, 128, 6, 128, 10, 128, 10, 128, 14, 128, 14},
-        {128, 3, 128, 3, 128, 7, 128, 7, 128, 11, 128, 11, 128, 15, 128, 15},
+    static const uint8_t high[4][17] = {
+        /* in the words' high bytes; from the second byte on, in the low ones */
+        {128, 0, 128, 0, 128, 4, 128, 4, 128, 8, 128, 8, 128, 12, 128, 12, 128},
+        {128, 1, 128, 1, 128, 5, 128, 5, 128, 9, 128, 9, 128, 13, 128, 13, 128},
+        {128, 2, 128, 2, 128, 6, 128, 6, 128, 10, 128, 10, 128, 14, 128, 14, 128},
+        {128, 3, 128, 3, 128, 7, 128, 7, 128, 11, 128, 11, 128, 15, 128, 15, 128},
     };
-    (void)bits;
-    return vi_sar16(vi_shuffle8(bytes, vi_mask16(mask[i])), 8);
+    if (!r16_signed_scales(type))
+        return vi_shuffle8(bytes, vi_mask16(high[i] + 1));
+    return vi_sar16(vi_shuffle8(bytes, vi_mask16(high[i])), 8);
 }
 
 /* What dot_scaled takes away from the codes. Sums of Q6_K begin at what that comes to, word by word: without it a sum
@@ -121,38 +122,44 @@ KERNELS_ALWAYS_INLINE void dot_scaled_from(vi s[], const struct r16_src *src, in
 }
 
 /* The same of all vectors of src, less dot_offset: scale[0] is that of the first four, scale[1] of the others. */
-KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const vi scale[2], int bits,
-                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
+KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const vi scale[2], const int8_t *const q[],
+                                      const int32_t *const start[], int n_tok)
 {
+    int fit = dot_fit(r16_n_bit(src->type));
     if (r16_subs_of_32(src->type)) { /* the scales are one */
-        dot_scaled_run(s, src, 0, 8, scale[0], dot_fit(bits), q, NULL, n_tok);
+        dot_scaled_run(s, src, 0, 8, scale[0], fit, q, NULL, n_tok);
     } else if (dot_offset(src->type) == 0) {
-        dot_scaled_run(s, src, 0, 4, scale[0], dot_fit(bits), q, NULL, n_tok);
-        dot_scaled_run(s, src, 4, 4, scale[1], dot_fit(bits), q, NULL, n_tok);
+        dot_scaled_run(s, src, 0, 4, scale[0], fit, q, NULL, n_tok);
+        dot_scaled_run(s, src, 4, 4, scale[1], fit, q, NULL, n_tok);
     } else {
         dot_scaled_from(s, src, 0, scale[0], q, start, n_tok);
         dot_scaled_from(s, src, 1, scale[1], q, start, n_tok);
     }
 }
 
-/* The same for one token and the four sub-blocks from src's on: activations are 32 and starts 2 apart. */
-KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r16_kinds k, const vi scale[4], int bits,
+/* The same for one token and the sub-blocks from src's on that share bytes, four or two: activations are 32 and starts
+ * 2 apart. */
+KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r16_kinds k, const vi scale[4],
                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
 {
-    vi sum16[4];
-    (void)bits, (void)n_tok;
+    int fit = dot_offset(src->type) ? k.n_vec : dot_fit(r16_n_bit(src->type)), group = fit < k.n_vec ? fit : k.n_vec;
+    (void)n_tok;
     KERNELS_UNROLL
-    for (int kind = 0; kind < 4; kind++)
-        sum16[kind] = dot_offset(src->type) ? vi_bcast(start[0] + 2 * kind) : vi_set1(0);
-    KERNELS_UNROLL
-    for (int i = k.vec; i < k.vec + 4; i++) {
+    for (int g = k.vec; g < k.vec + k.n_vec; g += group) {
+        vi sum16[4];
         KERNELS_UNROLL
-        for (int kind = 0; kind < 4; kind++)
-            sum16[kind] = dot_bytes(sum16[kind], r16_vec_kind(src, kind, i), q[0] + 32 * kind + 4 * i);
+        for (int kind = 0; kind < k.n; kind++)
+            sum16[kind] = dot_offset(src->type) ? vi_bcast(start[0] + 2 * kind) : vi_set1(0);
+        KERNELS_UNROLL
+        for (int i = g; i < g + group; i++) {
+            KERNELS_UNROLL
+            for (int kind = 0; kind < k.n; kind++)
+                sum16[kind] = dot_bytes(sum16[kind], r16_vec_kind(src, kind, i), q[0] + 32 * kind + 4 * i);
+        }
+        KERNELS_UNROLL
+        for (int kind = 0; kind < k.n; kind++)
+            s[0] = vi_add(s[0], vi_madd16(sum16[kind], scale[kind]));
     }
-    KERNELS_UNROLL
-    for (int kind = 0; kind < 4; kind++)
-        s[0] = vi_add(s[0], vi_madd16(sum16[kind], scale[kind]));
 }
 
 /* What dot_plain's codes are larger than the weights. */

@@ -40,14 +40,15 @@ static inline void dot_arrange(vi w[2], enum quant_type type)
 
 /* Whether sums over four vectors of codes of so many bits fit words, and are scaled as such. Four bits are of
  * sub-blocks of 32, whose two sums take one multiplication of 32 bits where registers hold both, and two of words. */
-static inline bool dot_in_words(int bits)
+static inline bool dot_in_words(enum quant_type type)
 {
+    int bits = r16_n_bit(type);
     return 16 * ((1 << bits) - 1) * 127 < 1 << 15 && (TILE <= 4 || bits < 4);
 }
 
 /* For sums that fit a word the scale stands in the low word over a zero, and one vpdpwssd multiplies and adds. Else it
  * fills the lane. */
-static inline vi dot_scale(vi bytes, int i, int bits)
+static inline vi dot_scale(vi bytes, int i, enum quant_type type)
 {
     static const uint8_t narrow[4][16] = {
         {128, 0, 128, 128, 128, 4, 128, 128, 128, 8, 128, 128, 128, 12, 128, 128},
@@ -61,7 +62,7 @@ static inline vi dot_scale(vi bytes, int i, int bits)
         {128, 128, 128, 2, 128, 128, 128, 6, 128, 128, 128, 10, 128, 128, 128, 14},
         {128, 128, 128, 3, 128, 128, 128, 7, 128, 128, 128, 11, 128, 128, 128, 15},
     };
-    if (dot_in_words(bits))
+    if (dot_in_words(type))
         return vi_sar16(vi_shuffle8(bytes, vi_mask16(narrow[i])), 8);
     return vi_sar(vi_shuffle8(bytes, vi_mask16(wide[i])), 24);
 }
@@ -125,13 +126,13 @@ static inline void dot_start(enum quant_type type, const int16_t sum[16], const 
 }
 
 /* s + part * scale */
-static inline vi dot_add_scaled(vi s, vi part, vi scale, int bits)
+static inline vi dot_add_scaled(vi s, vi part, vi scale, enum quant_type type)
 {
-    return dot_in_words(bits) ? dot_words(s, part, scale) : vi_add(s, vi_mul(part, scale));
+    return dot_in_words(type) ? dot_words(s, part, scale) : vi_add(s, vi_mul(part, scale));
 }
 
 /* s += scale * (codes of vectors first to first + 3 of src, less dot_offset) */
-KERNELS_ALWAYS_INLINE void dot_scaled_half(vi s[], const struct r16_src *src, int first, vi scale, int bits,
+KERNELS_ALWAYS_INLINE void dot_scaled_half(vi s[], const struct r16_src *src, int first, vi scale,
                                            const int8_t *const q[], const int32_t *const start[], int n_tok)
 {
     vi part[TILE];
@@ -147,17 +148,18 @@ KERNELS_ALWAYS_INLINE void dot_scaled_half(vi s[], const struct r16_src *src, in
     }
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
-        s[t] = dot_add_scaled(s[t], part[t], scale, bits);
+        s[t] = dot_add_scaled(s[t], part[t], scale, src->type);
 }
 
 /* The same of all vectors: scale[0] is that of the first four, scale[1] of the others. */
-KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const vi scale[2], int bits,
-                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
+KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const vi scale[2], const int8_t *const q[],
+                                      const int32_t *const start[], int n_tok)
 {
-    bool is_one = r16_subs_of_32(src->type) && !dot_in_words(bits); /* the scales are one, and so can be the sums */
-    if (TILE <= 4) {                                                /* 16 registers have no room for both halves */
-        dot_scaled_half(s, src, 0, scale[0], bits, q, start, n_tok);
-        dot_scaled_half(s, src, 4, scale[1], bits, q, start, n_tok);
+    bool is_one =
+        r16_subs_of_32(src->type) && !dot_in_words(src->type); /* the scales are one, and so can be the sums */
+    if (TILE <= 4) {                                           /* 16 registers have no room for both halves */
+        dot_scaled_half(s, src, 0, scale[0], q, start, n_tok);
+        dot_scaled_half(s, src, 4, scale[1], q, start, n_tok);
         return;
     }
     vi low[TILE], high[TILE];
@@ -170,14 +172,14 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const v
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
         if (is_one)
-            s[t] = dot_add_scaled(s[t], vi_add(low[t], high[t]), scale[0], bits);
+            s[t] = dot_add_scaled(s[t], vi_add(low[t], high[t]), scale[0], src->type);
         else
-            s[t] = dot_add_scaled(dot_add_scaled(s[t], low[t], scale[0], bits), high[t], scale[1], bits);
+            s[t] = dot_add_scaled(dot_add_scaled(s[t], low[t], scale[0], src->type), high[t], scale[1], src->type);
 }
 
 /* The same for sub-blocks that share bytes, four for one token or two for up to DOT_PAIRS_TOKENS: src's is kind 0,
  * activations are 32 and starts 2 apart. */
-KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r16_kinds k, const vi scale[4], int bits,
+KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r16_kinds k, const vi scale[4],
                                      const int8_t *const q[], const int32_t *const start[], int n_tok)
 {
     vi part[4][TILE];
@@ -200,7 +202,7 @@ KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r
     for (int c = 0; c < k.n; c++)
         KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
-        s[t] = dot_add_scaled(s[t], part[c][t], scale[c], bits);
+        s[t] = dot_add_scaled(s[t], part[c][t], scale[c], src->type);
 }
 
 /* Where dot_int8 and dot_plain begin: the first makes weights unsigned by adding 128, which this takes back. */

@@ -8,8 +8,7 @@
 static inline __m256 avx2_low_half(__m256i a) /* of the halves in the low words of each lane */
 {
     a = _mm256_and_si256(a, _mm256_set1_epi32(0xffff));
-    a = _mm256_permute4x64_epi64(_mm256_packus_epi32(a, a), 0xd8);
-    return _mm256_cvtph_ps(_mm256_castsi256_si128(a));
+    return _mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1)));
 }
 static inline __m256 avx2_load_mxfp4(const uint8_t *p) /* quant/blocks.h: quant_mxfp4_scale */
 {
