@@ -306,15 +306,19 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             decay = exp(a * softplus(alpha + dt)); beta passes through sigmoid
  * SSM         as DELTA, but beta is absent: it is softplus(alpha + dt), q and k are taken as they are, and nothing that
  *             the state has is subtracted from v (kernels.h).  vec[2]: skip [n_head_v]
- * ACT_MUL     in: gate, up.  out: like up.  act.  Rows of gate may be shorter by a whole factor: an element is then
- * that of as many of up's, which follow each other ADD         in: a, b.  out: like them, may be a SCALE       in: x.
- * out: like x, may be x.  scale; vec[0]: [1] or absent SOFTCAP     in: x.  out: like x, may be x.  scale: the cap SLICE
- * in: x [n][any], rows I32 [M], ascending, or absent (0, 1, ...).  out: [k][M].  slice_off: the first element,
- * slice_off + k <= n SCATTER     in: x [k][M], rows I32 [M], all different.  out: [k][any], other rows untouched ROUTE
- * in: x [n_embd][M].  out: ids I32 [k][M], weights F32 [k][M], scores F32 [n_expert][M] or absent: what choosing starts
- * from, without vec[1] and on one scale: the softmax over all experts or the sigmoid of each, and 0 for experts of
- * groups that were not kept.  weight[0]: router [n_expert][n_embd]; vec[0]: its bias or absent; vec[1]: added to the
- * scores for choosing only, or absent; vec[2]: what each expert's final weight is multiplied by, or absent; route
+ * ACT_MUL     in: gate, up.  out: like up.  act, act_limit.  Rows of gate may be shorter by a whole factor: an element
+ *             is then that of as many of up's, which follow each other, and there is no limit
+ * ADD         in: a, b.  out: like them, may be a
+ * SCALE       in: x.  out: like x, may be x.  scale; vec[0]: [1] or absent
+ * SOFTCAP     in: x.  out: like x, may be x.  scale: the cap
+ * SLICE       in: x [n][any], rows I32 [M], ascending, or absent (0, 1, ...).  out: [k][M].  slice_off: the first
+ *             element, slice_off + k <= n
+ * SCATTER     in: x [k][M], rows I32 [M], all different.  out: [k][any], other rows untouched
+ * ROUTE       in: x [n_embd][M].  out: ids I32 [k][M], weights F32 [k][M], scores F32 [n_expert][M] or absent: what
+ *             choosing starts from, without vec[1] and on one scale: the softmax over all experts or the sigmoid of
+ *             each, and 0 for experts of groups that were not kept.  weight[0]: router [n_expert][n_embd];
+ *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent;
+ *             vec[2]: what each expert's final weight is multiplied by, or absent; route
  * EXPERTS     in: x [n_embd][M], ids (-1: none), slots I32 [n_expert] (-1: not this time), weights F32 [k][M] that
  *             multiply what gate and up give, or absent.  out: y [n_embd][k][M], and [n_hidden][k][M] what down is
  *             multiplied by, or absent; rows of absent experts untouched in both.  slot_pool;
@@ -360,7 +364,10 @@ struct op {
             bool grouped; /* value head h asks key head h / (n_head_v / n_head_k), else h % n_head_k */
             float eps;    /* of DELTA */
         } delta;          /* of DELTA and SSM */
-        enum act_fn act;
+        struct {
+            enum act_fn act;
+            float act_limit; /* of ACT_SILU, for both factors (kernels.h); 0: none */
+        };
         struct {
             enum route_score score;
             bool norm_weights; /* divide the chosen weights by their sum */
@@ -375,6 +382,7 @@ struct op {
             /* [EXPERT_N_MATRIX] names of the file's tensors, for observers; borrowed. NULL: not to be observed. Where
              * one tensor holds two of the matrices, one name is NULL. */
             const char *const *tensors;
+            float act_limit; /* as of ACT_MUL */
         } experts;
     };
 };

@@ -95,9 +95,10 @@ static void activate(const struct expert_loop *x, float *out, const float *gate,
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
     enum kernel_act_fn act = cpu_act_fn(x->op->experts.act);
-    x->c->kernels->act_mul(act, out, gate, d->is_ungated ? gate : up, n);
+    float limit = x->op->experts.act_limit;
+    x->c->kernels->act_mul(act, limit, out, gate, d->is_ungated ? gate : up, n);
     if (d->is_ungated)
-        x->c->kernels->act_mul(act, out + d->n_ff, up, up, n);
+        x->c->kernels->act_mul(act, limit, out + d->n_ff, up, up, n);
 }
 
 /* ---- sorted: an expert's tokens, tile by tile ------------------------------------------------------------------ */

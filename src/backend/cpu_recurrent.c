@@ -131,13 +131,13 @@ static void delta_prepare(void *arg, size_t t, int thread)
     for (int64_t h = 0; h < d->n_head_v; h++) {
         float s = alpha[h] + dt[h], one = 1, sum;
         float softplus, log_decay;
-        kern->act_mul(KERNEL_SOFTPLUS, &softplus, &s, &one, 1);
+        kern->act_mul(KERNEL_SOFTPLUS, 0, &softplus, &s, &one, 1);
         log_decay = softplus * a[h];
         kern->exp_sum(&d->decay[h * d->m + i], &log_decay, 0, 1, &sum);
         if (d->is_space)
             d->beta[h * d->m + i] = softplus;
         else
-            kern->act_mul(KERNEL_SIGMOID, &d->beta[h * d->m + i], &b[h], &one, 1);
+            kern->act_mul(KERNEL_SIGMOID, 0, &d->beta[h * d->m + i], &b[h], &one, 1);
     }
 }
 

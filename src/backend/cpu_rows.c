@@ -146,12 +146,12 @@ static void act_mul_row(void *arg, size_t t, int thread)
     float *y = tensor_row(&op->out[0], (int64_t)t);
     int64_t n_gate = op->in[0].ne[0], n = op->out[0].ne[0] / n_gate;
     if (n == 1) {
-        l->c->kernels->act_mul(cpu_act_fn(op->act), y, gate, up, n_gate);
+        l->c->kernels->act_mul(cpu_act_fn(op->act), op->act_limit, y, gate, up, n_gate);
         return;
     }
     for (int64_t i = 0; i < n_gate; i++) {
         float by;
-        l->c->kernels->act_mul(cpu_act_fn(op->act), &by, &gate[i], &one, 1);
+        l->c->kernels->act_mul(cpu_act_fn(op->act), 0, &by, &gate[i], &one, 1);
         for (int64_t j = i * n; j < (i + 1) * n; j++)
             y[j] = by * up[j];
     }
@@ -208,7 +208,7 @@ static void softcap_row(void *arg, size_t t, int thread)
         int64_t m = n - i < PIECE ? n - i : PIECE;
         for (int64_t j = 0; j < m; j++)
             y[j] = x[i + j] * (2 / cap);
-        l->c->kernels->act_mul(KERNEL_SIGMOID, y, y, ones, m);
+        l->c->kernels->act_mul(KERNEL_SIGMOID, 0, y, y, ones, m);
         for (int64_t j = 0; j < m; j++)
             out[i + j] = y[j] * (2 * cap) - cap;
     }

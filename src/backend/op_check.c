@@ -318,6 +318,13 @@ static err_code check_elements(const struct op_checker *c, int n_in)
     return check_alike(c, "out", &op->out[0], &op->in[0]);
 }
 
+/* The limit of an activation's factors. */
+static err_code check_limit(const struct op_checker *c, enum act_fn act, float limit)
+{
+    CHECK(c, limit == 0 || (act == ACT_SILU && limit > 0), "the limit of activation %d is %g", (int)act, (double)limit);
+    return ERR_OK;
+}
+
 static err_code check_act_mul(const struct op_checker *c)
 {
     const struct tensor *gate = &c->op->in[0], *up = &c->op->in[1];
@@ -325,6 +332,8 @@ static err_code check_act_mul(const struct op_checker *c)
     TRY(check_tensor(c, "gate", gate, ELEM_F32, ANY, up->ne[1], up->ne[2]));
     CHECK(c, up->ne[0] % gate->ne[0] == 0, "rows of %lld gates are for rows of %lld", (long long)gate->ne[0],
           (long long)up->ne[0]);
+    CHECK(c, c->op->act_limit == 0 || up->ne[0] == gate->ne[0], "there is a limit, but not a gate for each element");
+    TRY(check_limit(c, c->op->act, c->op->act_limit));
     return check_alike(c, "out", &c->op->out[0], up);
 }
 
@@ -392,6 +401,7 @@ static err_code check_experts(const struct op_checker *c)
     TRY(check_tensor(c, "y", &op->out[0], ELEM_F32, d.n_embd, k, m));
     TRY(check_optional(c, "hidden rows", &op->out[1], ELEM_F32, slot_n_hidden(&d), k, m));
     CHECK(c, op->experts.sort_cutoff >= 1, "sort_cutoff is %lld", (long long)op->experts.sort_cutoff);
+    TRY(check_limit(c, op->experts.act, op->experts.act_limit));
     for (int i = 0; i < EXPERT_N_MATRIX; i++)
         TRY(check_optional(c, "a bias", &op->vec[i], ELEM_F32, slot_matrix_rows(&d, i), n_expert, 1));
     return ERR_OK;

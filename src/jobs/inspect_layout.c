@@ -130,6 +130,13 @@ static const char *act_name(enum act_fn act)
     return "sigmoid";
 }
 
+static void say_act(struct inspect_words *w, enum act_fn act, float limit)
+{
+    say(w, "%s", act_name(act));
+    if (limit > 0)
+        say(w, " clamped to %g", (double)limit);
+}
+
 static void say_router(struct inspect_words *w, const struct moe_layer *y)
 {
     long long k = (long long)y->n_used;
@@ -158,16 +165,23 @@ static void say_feed_forward(struct inspect_words *w, const struct model *m, con
     const struct moe_layer *y = &l->moe;
     if (!l->ffn_norm.buffer)
         say(w, "none");
-    if (l->ffn.down)
-        say(w, "dense: %lld wide, %s%s", (long long)l->ffn.n_ff, act_name(l->ffn.act),
-            l->is_moe ? ", side by side with\n" : "");
+    if (l->ffn.down) {
+        say(w, "dense: %lld wide, ", (long long)l->ffn.n_ff);
+        say_act(w, l->ffn.act, l->ffn.act_limit);
+    }
     if (!l->is_moe)
         return;
-    say(w, "sparse: %lld experts %u wide, %s, %lld for each token\n", (long long)y->n_expert, f->layers[layer].n_ff_exp,
-        act_name(y->act), (long long)y->n_used);
+    say(w, "%ssparse: %lld experts %u wide, ", l->ffn.down ? ", side by side with\n" : "", (long long)y->n_expert,
+        f->layers[layer].n_ff_exp);
+    say_act(w, y->act, y->act_limit);
+    say(w, ", %lld for each token\n", (long long)y->n_used);
     say_router(w, y);
     if (y->shared_down)
         say(w, "\nshared expert %lld wide%s", (long long)y->n_ff_shared, y->shared_gate_inp ? ", behind a gate" : "");
+    if (y->shared_down && y->shared_act_limit != y->act_limit) {
+        say(w, ", ");
+        say_act(w, y->act, y->shared_act_limit);
+    }
     if (y->latent_down)
         say(w, "\nrouted experts work in a space of %lld", (long long)y->n_latent);
 }

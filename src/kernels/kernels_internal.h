@@ -95,7 +95,8 @@ KERNELS_ALWAYS_INLINE void kernels_prefetch(const uint8_t *w, struct kernel_pref
     void quantize_int8_32_##suffix(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum);                      \
     void quantize_int8_256_##suffix(const float *x, int64_t k, int8_t *q, float *d, int16_t *sum);                     \
     void rms_norm_##suffix(float *y, const float *x, const float *w, int64_t n, float eps);                            \
-    void act_mul_##suffix(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n);             \
+    void act_mul_##suffix(enum kernel_act_fn fn, float limit, float *y, const float *gate, const float *up,            \
+                          int64_t n);                                                                                  \
     void add_##suffix(float *y, const float *a, const float *b, int64_t n);                                            \
     void fma_scalar_##suffix(float *y, const float *x, float a, int64_t n);                                            \
     void exp_sum_##suffix(float *y, const float *x, float max, int64_t n, float *sum);                                 \

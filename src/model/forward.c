@@ -51,8 +51,11 @@ static void dense_ffn(const struct pass *p, const struct ffn *f, const struct te
                                            .out = {gate, up},
                                            .weight = {f->gate, f->up},
                                            .vec = {f->gate_bias, f->up_bias}});
-        backend_enqueue(
-            p->b, &(struct op){.kind = OP_ACT_MUL, .in = {gate, f->up ? up : gate}, .out = {gate}, .act = f->act});
+        backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL,
+                                           .in = {gate, f->up ? up : gate},
+                                           .out = {gate},
+                                           .act = f->act,
+                                           .act_limit = f->act_limit});
         backend_enqueue(
             p->b,
             &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {x}, .weight = {f->down}, .vec = {f->down_bias}});

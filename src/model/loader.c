@@ -51,6 +51,16 @@ err_code load_u32_opt(struct loader *l, const char *suffix, int64_t *out, struct
 
 const struct f32_range load_factor_range = {1e-6f, 1e6f, true}, load_base_range = {1, 1e12f, false};
 
+static err_code take_f32(const struct loader *l, const char *key, const struct f32_range *range, float v, float *out,
+                         struct err *e)
+{
+    if (!(v >= range->least && v <= range->most) && !(v == 0 && range->zero_is_none))
+        return err_set(e, ERR_FORMAT, "%s: key \"%s\" is %g, expected %s%g to %g", gguf_file_path(l->g, 0), key,
+                       (double)v, range->zero_is_none ? "0 or " : "", (double)range->least, (double)range->most);
+    *out = v;
+    return ERR_OK;
+}
+
 err_code load_f32_opt(struct loader *l, const char *suffix, const struct f32_range *range, float *out, struct err *e)
 {
     char key[KEY_BYTES];
@@ -59,11 +69,7 @@ err_code load_f32_opt(struct loader *l, const char *suffix, const struct f32_ran
     if (!gguf_find(l->g, key))
         return ERR_OK;
     TRY(gguf_opt_f32(l->g, key, &v, e));
-    if (!(v >= range->least && v <= range->most) && !(v == 0 && range->zero_is_none))
-        return err_set(e, ERR_FORMAT, "%s: key \"%s\" is %g, expected %s%g to %g", gguf_file_path(l->g, 0), key,
-                       (double)v, range->zero_is_none ? "0 or " : "", (double)range->least, (double)range->most);
-    *out = v;
-    return ERR_OK;
+    return take_f32(l, key, range, v, out, e);
 }
 
 err_code load_f32(struct loader *l, const char *suffix, const struct f32_range *range, float *out, struct err *e)
@@ -95,6 +101,25 @@ err_code load_layer_u32_opt(struct loader *l, const char *suffix, int64_t layer,
         *out = all[layer];
     mem_free(all);
     return code != ERR_OK || *out <= LOAD_MAX_U32 ? code : too_large(l, key, (uint64_t)*out, e);
+}
+
+err_code load_layer_f32_opt(struct loader *l, const char *suffix, int64_t layer, const struct f32_range *range,
+                            float *out, struct err *e)
+{
+    char key[KEY_BYTES];
+    const void *all;
+    uint64_t n;
+    float v;
+    arch_key(l, suffix, key);
+    const struct gguf_value *value = gguf_find(l->g, key);
+    if (!value || value->type != GGUF_ARRAY)
+        return load_f32_opt(l, suffix, range, out, e);
+    TRY(gguf_opt_array(l->g, key, GGUF_F32, &all, &n, e));
+    if (n != (uint64_t)l->n_block)
+        return err_set(e, ERR_FORMAT, "%s: key \"%s\" has %llu elements, expected one for each of %lld layers",
+                       gguf_file_path(l->g, 0), key, (unsigned long long)n, (long long)l->n_block);
+    memcpy(&v, (const char *)all + (size_t)layer * sizeof v, sizeof v);
+    return take_f32(l, key, range, v, out, e);
 }
 
 err_code load_layer_flag_opt(struct loader *l, const char *suffix, int64_t layer, bool *out, struct err *e)
@@ -416,12 +441,10 @@ int load_add_rope(struct model *m, struct rope_table r)
     return m->n_rope++;
 }
 
-err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const char *divisors, int *index,
-                   struct err *e)
+err_code load_rope_angles(struct loader *l, const char *base_key, int64_t n_rot, struct rope_angles *out, struct err *e)
 {
-    struct model *m = l->m;
-    struct rope_table r = {.n_rot = n_rot, .angles = {.freq_base = 10000, .freq_scale = 1, .magnitude = 1}};
-    TRY(load_f32_opt(l, base_key, &load_base_range, &r.angles.freq_base, e));
+    *out = (struct rope_angles){.freq_base = 10000, .freq_scale = 1, .magnitude = 1};
+    TRY(load_f32_opt(l, base_key, &load_base_range, &out->freq_base, e));
     char key[KEY_BYTES];
     struct gguf_string type = {"linear", 6}; /* which is nothing without a factor */
     arch_key(l, "rope.scaling.type", key);
@@ -429,16 +452,24 @@ err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const 
     if (!strcmp(type.s, "linear")) {
         float factor;
         TRY(scaling_factor(l, &factor, e));
-        r.angles.freq_scale = 1 / factor;
+        out->freq_scale = 1 / factor;
     } else if (!strcmp(type.s, "yarn")) {
-        TRY(load_yarn(l, n_rot, &r.angles, e));
+        TRY(load_yarn(l, n_rot, out, e));
     } else if (strcmp(type.s, "none") != 0) {
         return err_set(e, ERR_UNSUPPORTED, "%s: %s is \"%s\"; this version knows none, linear and yarn",
                        gguf_file_path(l->g, 0), key, type.s);
     }
+    return ERR_OK;
+}
+
+err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const char *divisors, int *index,
+                   struct err *e)
+{
+    struct rope_table r = {.n_rot = n_rot};
+    TRY(load_rope_angles(l, base_key, n_rot, &r.angles, e));
     if (divisors)
         TRY(load_vector(l, LOAD_INPUT, divisors, n_rot / 2, false, &r.divisors, e));
-    *index = load_add_rope(m, r);
+    *index = load_add_rope(l->m, r);
     return ERR_OK;
 }
 
@@ -705,7 +736,8 @@ err_code load_expert_rules(struct loader *l, const struct model_device *d, const
                            struct expert_rules *out, struct err *e)
 {
     const struct expert_layer *x = &l->m->expert_layers[y->experts_layer];
-    *out = (struct expert_rules){.n_embd = y->n_latent, .n_expert = y->n_expert, .n_used = y->n_used, .act = y->act};
+    *out = (struct expert_rules){
+        .n_embd = y->n_latent, .n_expert = y->n_expert, .n_used = y->n_used, .act = y->act, .act_limit = y->act_limit};
     memcpy(out->tensors, y->tensors, sizeof out->tensors);
     memcpy(out->bias, y->bias, sizeof out->bias);
     return d->device == l->m->device ? ERR_OK : load_expert_bias(l, d->device, x, out->bias, e);
@@ -885,17 +917,25 @@ err_code load_window(struct loader *l, int64_t layer, int64_t period, bool full_
     return windowed ? load_u32(l, "attention.sliding_window", window, e) : ERR_OK;
 }
 
+/* How many elements a windowed layer rotates: as many as the others unless the file says so. */
+static err_code load_window_n_rot(struct loader *l, const struct attention *a, int64_t *n_rot, struct err *e)
+{
+    *n_rot = a->n_rot;
+    TRY(load_u32_opt(l, "rope.dimension_count_swa", n_rot, e));
+    if (*n_rot < 2 || *n_rot % 2 || *n_rot > a->head_dim)
+        return err_set(e, ERR_FORMAT,
+                       "%s: %s.rope.dimension_count_swa is %lld, expected an even number of at most the %lld of a head",
+                       gguf_file_path(l->g, 0), l->m->arch, (long long)*n_rot, (long long)a->head_dim);
+    return ERR_OK;
+}
+
 /* What windowed layers rotate by, where it is something else than what the others do: by a base or a number of elements
  * of their own, or by plain angles. */
 static err_code load_window_rope(struct loader *l, bool is_plain, struct attention *a, struct err *e)
 {
     struct model *m = l->m;
-    int64_t n_rot = a->n_rot;
-    TRY(load_u32_opt(l, "rope.dimension_count_swa", &n_rot, e));
-    if (n_rot < 2 || n_rot % 2 || n_rot > a->head_dim)
-        return err_set(e, ERR_FORMAT,
-                       "%s: %s.rope.dimension_count_swa is %lld, expected an even number of at most the %lld of a head",
-                       gguf_file_path(l->g, 0), m->arch, (long long)n_rot, (long long)a->head_dim);
+    int64_t n_rot;
+    TRY(load_window_n_rot(l, a, &n_rot, e));
     bool has_base = load_has_key(l, "rope.freq_base_swa"), is_as_long = n_rot == a->n_rot;
     if (!has_base && !is_plain && is_as_long)
         return ERR_OK;
@@ -910,6 +950,26 @@ static err_code load_window_rope(struct loader *l, bool is_plain, struct attenti
     }
     a->n_rot = n_rot;
     a->rope_table = a->q_rope_table = 1;
+    return ERR_OK;
+}
+
+err_code load_pattern_windows(struct loader *l, struct err *e)
+{
+    static const char pattern[] = "attention.sliding_window_pattern";
+    struct model *m = l->m;
+    int windowed_rope = 1;
+    if (!load_has_key(l, pattern))
+        return err_set(e, ERR_FORMAT, "%s: key %s.%s is missing", gguf_file_path(l->g, 0), m->arch, pattern);
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        struct attention *a = &m->layers[i].attn;
+        TRY(load_window(l, i, 1, false, &a->window, e));
+        if (!a->window)
+            continue;
+        TRY(load_window_n_rot(l, a, &a->n_rot, e));
+        if (m->n_rope == 1)
+            TRY(load_rope(l, "rope.freq_base_swa", a->n_rot, NULL, &windowed_rope, e));
+        a->rope_table = a->q_rope_table = windowed_rope;
+    }
     return ERR_OK;
 }
 

@@ -46,6 +46,8 @@ MUST_USE err_code load_f32_opt(struct loader *l, const char *suffix, const struc
 MUST_USE err_code load_bool_opt(struct loader *l, const char *suffix, bool *out, struct err *e);
 /* A number that is one for all layers or an array of one for each; *out stays when the key is absent. */
 MUST_USE err_code load_layer_u32_opt(struct loader *l, const char *suffix, int64_t layer, int64_t *out, struct err *e);
+MUST_USE err_code load_layer_f32_opt(struct loader *l, const char *suffix, int64_t layer, const struct f32_range *range,
+                                     float *out, struct err *e);
 
 /* A flag from an array of one for each layer; *out stays when the key is absent or no array. */
 MUST_USE err_code load_layer_flag_opt(struct loader *l, const char *suffix, int64_t layer, bool *out, struct err *e);
@@ -133,7 +135,11 @@ MUST_USE err_code load_attention(struct loader *l, int64_t layer, enum rope_mode
 MUST_USE err_code load_attention_gate(struct loader *l, int64_t layer, enum act_fn act, struct attention *a,
                                       struct err *e);
 
-/* Adds a table of angles to the model: those of n_rot dimensions with the base of `base_key` or else 10000, the
+/* How positions become angles of n_rot elements: the base of `base_key` or else 10000, and the file's scaling. */
+MUST_USE err_code load_rope_angles(struct loader *l, const char *base_key, int64_t n_rot, struct rope_angles *out,
+                                   struct err *e);
+
+/* Adds a table of such angles to the model: those of n_rot dimensions with the base of `base_key` or else 10000, the
  * file's scaling, and the divisors of a tensor that may be absent (NULL: none). */
 MUST_USE err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const char *divisors, int *index,
                             struct err *e);
@@ -149,6 +155,11 @@ int load_add_rope(struct model *m, struct rope_table r);
 /* The window of a layer; 0 when it attends to everything, as load_is_windowed says. */
 MUST_USE err_code load_window(struct loader *l, int64_t layer, int64_t period, bool full_first, int64_t *window,
                               struct err *e);
+
+/* Which layers attend to a window, as the file's pattern says, which must be there: these rotate by
+ * rope.dimension_count_swa elements, or as many as the others, and by a base of their own, 10000 unless the file says
+ * otherwise. For models whose layers load_transformer has loaded without windows. */
+MUST_USE err_code load_pattern_windows(struct loader *l, struct err *e);
 
 /* What a convolution of recurrent layers is called. */
 struct conv_names {

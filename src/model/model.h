@@ -129,6 +129,7 @@ enum { MODEL_MAX_ROPE = 2 };
 struct ffn {
     int64_t n_ff; /* its width */
     enum act_fn act;
+    float act_limit;                             /* as OP_ACT_MUL takes it */
     struct weight *gate, *up;                    /* [n_ff][n_embd] */
     struct weight *down;                         /* [n_embd][n_ff] */
     struct tensor gate_bias, up_bias, down_bias; /* [n_ff], [n_ff], [n_embd]; may be absent */

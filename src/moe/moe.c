@@ -190,6 +190,7 @@ static struct waves make_waves(const struct moe_work *w, const struct moe_layer 
                           .experts = w->experts,
                           .layer = l->experts_layer,
                           .act = l->act,
+                          .act_limit = l->act_limit,
                           .bias = l->bias,
                           .tensors = l->tensors,
                           .x = c->latent,
@@ -360,7 +361,9 @@ static void enqueue_shared(const struct moe_work *w, const struct moe_layer *l, 
     if (!l->shared_up)
         up = gate;
     backend_enqueue(b, &first);
-    backend_enqueue(b, &(struct op){.kind = OP_ACT_MUL, .in = {gate, up}, .out = {gate}, .act = l->act});
+    backend_enqueue(
+        b, &(struct op){
+               .kind = OP_ACT_MUL, .in = {gate, up}, .out = {gate}, .act = l->act, .act_limit = l->shared_act_limit});
     backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {c->shared}, .weight = {l->shared_down}});
 }
 

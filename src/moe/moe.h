@@ -42,6 +42,7 @@ struct moe_layer {
     bool weighs_input;                    /* the weights multiply what goes into the experts and not what comes out */
     int64_t n_group, n_group_used;        /* experts are chosen from the best groups alone; 1, 1: no groups */
     enum act_fn act;                      /* the activation of routed and shared experts */
+    float act_limit, shared_act_limit;    /* its limits in routed experts and in the shared one (OP_ACT_MUL) */
     struct tensor bias[EXPERT_N_MATRIX];  /* as OP_EXPERTS takes them; may be absent */
     const char *tensors[EXPERT_N_MATRIX]; /* the names of the file's tensors, as OP_EXPERTS takes them */
 

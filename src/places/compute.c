@@ -165,6 +165,7 @@ static err_code run_experts(struct compute *c, const struct place_call *call, st
                       .experts = c->experts,
                       .layer = call->layer,
                       .act = r->act,
+                      .act_limit = r->act_limit,
                       .bias = r->bias,
                       .tensors = r->tensors,
                       .x = c->x.t,

@@ -7,7 +7,7 @@ void waves_enqueue(const struct waves *w, const struct tensor *slots)
                                             .out = {w->y},
                                             .vec = {w->bias[EXPERT_GATE], w->bias[EXPERT_UP], w->bias[EXPERT_DOWN]},
                                             .slot_pool = experts_slot_pool(w->experts, w->layer),
-                                            .experts = {w->act, w->sort_cutoff, w->tensors}});
+                                            .experts = {w->act, w->sort_cutoff, w->tensors, w->act_limit}});
 }
 
 err_code waves_next(const struct waves *w, int64_t *n, struct err *e)

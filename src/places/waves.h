@@ -12,7 +12,8 @@ struct waves {
     struct backend *device;
     struct experts *experts;
     int layer;                  /* MoE layers alone are counted */
-    enum act_fn act;            /* this and the next two: as OP_EXPERTS takes them */
+    enum act_fn act;            /* this and the next three: as OP_EXPERTS takes them */
+    float act_limit;            /* 0: none */
     const struct tensor *bias;  /* [EXPERT_N_MATRIX] */
     const char *const *tensors; /* [EXPERT_N_MATRIX] */
     struct tensor x;            /* [n_embd][n_tok] */

@@ -47,11 +47,11 @@ static const struct op *find_add(struct op *ops, int n, int i, const struct op *
     return reads_any(first, &add->out[0]) || reads_any(last, &add->out[0]) ? NULL : add;
 }
 
-/* Operation i, if it is ACT_MUL of a gate with the result of `op`, in its place. */
+/* Operation i, if it is ACT_MUL without a limit of a gate with the result of `op`, in its place. */
 static const struct op *find_gate(struct op *ops, int n, int i, const struct op *op)
 {
     const struct op *act = at_kind(ops, n, i, OP_ACT_MUL);
-    return act && act->in[0].ne[0] == act->in[1].ne[0] && vk_is_same(&act->in[1], &op->out[0]) &&
+    return act && act->act_limit == 0 && act->in[0].ne[0] == act->in[1].ne[0] && vk_is_same(&act->in[1], &op->out[0]) &&
                    vk_is_same(&act->out[0], &op->out[0]) && !vk_overlap(&act->in[0], &op->out[0])
                ? act
                : NULL;

@@ -127,7 +127,8 @@ struct batch {
     struct vk_touched touched;
     enum quant_type type;
     enum vk_then then;
-    enum act_fn act; /* of THEN_ACT_MUL */
+    enum act_fn act; /* this and the next: of THEN_ACT_MUL */
+    float act_limit;
     int n;
 };
 
@@ -188,8 +189,9 @@ static void run_batch(struct vk *v, struct batch *b, const struct op *op)
     bool is_tiled = m > MANY && is_four && vk_is_tiled(v, b->type);
     uint32_t tile = is_tiled ? VK_TILE : vk_choose_tile(m, is_four);
     uint32_t group = is_tiled ? VK_TILE_GROUP : b->then == THEN_ACT_MUL ? 2 * GROUP : GROUP;
-    struct vk_program program = VK_PROGRAM(matmul, group, b->type, tile, is_staged ? vk_staged(k) : 0, by_four,
-                                           integers, vk_float_bits(norm ? norm->eps : 0), b->then, b->act);
+    struct vk_program program =
+        VK_PROGRAM(matmul, group, b->type, tile, is_staged ? vk_staged(k) : 0, by_four, integers,
+                   vk_float_bits(norm ? norm->eps : 0), b->then, b->act, vk_float_bits(b->act_limit));
     if (is_tiled)
         program.shader = VK_SHADER_matmul_tile;
     if (is_tiled && integers == VK_RUNS_IN_MEMORY && vk_has_matrices(v, b->type)) {
@@ -232,6 +234,7 @@ static void add_then(struct batch *b, const struct op *op, const struct op *then
     b->then = then->kind == OP_ADD ? THEN_ADD : THEN_ACT_MUL;
     if (then->kind == OP_ACT_MUL) {
         b->act = then->act;
+        b->act_limit = then->act_limit;
         return;
     }
     const struct tensor *residual = vk_other_term(then, &op->out[0]);

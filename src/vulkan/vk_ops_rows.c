@@ -90,7 +90,7 @@ void vk_op_add(struct vk *v, const struct op *op)
 
 void vk_op_act_mul(struct vk *v, const struct op *op)
 {
-    elements(v, op, ELEMENTS_ACT_MUL, op->act, &op->in[1], 0);
+    elements(v, op, ELEMENTS_ACT_MUL, op->act, &op->in[1], op->act_limit);
 }
 
 void vk_op_scale(struct vk *v, const struct op *op)

@@ -68,7 +68,7 @@ struct row {
     "qwen3moe qwen3next qwen35moe mellum"
 #define SIGMOID                                                                                                        \
     "afmoe bailingmoe2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 laguna lfm2moe llama4 mimo2 minimax-m2 "      \
-    "nemotron_h_moe"
+    "nemotron_h_moe step35"
 #define NORMED                                                                                                         \
     "llama ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe lfm2moe mellum mimo2 minimax-m2 qwen3moe "         \
     "qwen3next "                                                                                                       \
@@ -76,7 +76,7 @@ struct row {
 #define NOT_NORMED                                                                                                     \
     "afmoe bailingmoe bailingmoe2 deepseek deepseek2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 laguna olmoe "  \
     "qwen2moe "                                                                                                        \
-    "nemotron_h_moe"
+    "nemotron_h_moe step35"
 
 static const struct row rows[] = {
     {NULL, "rope.freq_base", IS_FLOAT(10000), IS_FLOAT(700)},
@@ -108,11 +108,11 @@ static const struct row rows[] = {
     {"llama4", "attention.sliding_window_pattern", IS_PERIOD(4), IS_PERIOD(2)},
     {"llama4", "attention.sliding_window", IS_NUMBER(8192), IS_NUMBER(8)},
     {"gpt-oss afmoe exaone-moe laguna", "rope.freq_base_swa", IS_KEY("rope.freq_base"), IS_FLOAT(700)},
-    {"gpt-oss afmoe exaone-moe", "rope.dimension_count_swa", IS_KEY("rope.dimension_count"), IS_NUMBER(4)},
+    {"gpt-oss afmoe exaone-moe step35", "rope.dimension_count_swa", IS_KEY("rope.dimension_count"), IS_NUMBER(4)},
     {"gemma4", "rope.dimension_count_swa", IS_KEY("attention.key_length_swa"), IS_NUMBER(4)},
     {"gemma4", "attention.shared_kv_layers", IS_NUMBER(0), IS_NUMBER(3)},
     {"gemma4", "embedding_length_per_layer_input", IS_NUMBER(0), IS_NUMBER(16)},
-    {"gemma4 mimo2", "rope.freq_base_swa", IS_FLOAT(10000), IS_FLOAT(700)},
+    {"gemma4 mimo2 step35", "rope.freq_base_swa", IS_FLOAT(10000), IS_FLOAT(700)},
     {"gemma4", "final_logit_softcapping", IS_FLOAT(30), IS_FLOAT(2)},
     {"gemma4", "attention.key_length_swa", IS_KEY("attention.key_length"), IS_NUMBER(8)},
     {"granite granitehybrid granitemoe", "embedding_scale", IS_FLOAT(1), IS_FLOAT(3)},
@@ -122,6 +122,8 @@ static const struct row rows[] = {
     {"nemotron_h nemotron_h_moe", "attention.scale", IS_KIND(SCORE_SCALE), IS_FLOAT(3)},
     {"granite granitehybrid", "rope.scaling.finetuned", IS_FLAG(true), IS_FLAG(false)},
     {"mimo2", "attention.value_scale", IS_FLOAT(1), IS_FLOAT(3)},
+    {"step35", "swiglu_clamp_exp", IS_FLOAT(0), IS_FLOAT(0.3)},
+    {"step35", "swiglu_clamp_shexp", IS_FLOAT(0), IS_FLOAT(0.3)},
     {"mistral3", "attention.temperature_scale", IS_FLOAT(0), IS_FLOAT(3)},
     {"qwen3next qwen35moe qwen35", "full_attention_interval", IS_NUMBER(4), IS_NUMBER(3)},
     {"qwen3next qwen35moe qwen35", "attention.recurrent_layers", IS_PERIOD(4), IS_PERIOD(3)},

@@ -75,6 +75,7 @@ enum op {
     RMS_NORM,
     RMS_NORM_BARE,
     SILU,
+    SILU_LIMITED,
     GELU,
     SIGMOID,
     SWIGLU_OAI,
@@ -89,13 +90,14 @@ enum op {
     N_OP
 };
 
-static const char *const op_names[N_OP] = {"rms_norm",    "rms_norm without weights",
-                                           "silu",        "gelu",
-                                           "sigmoid",     "swiglu_oai",
-                                           "no act",      "relu",
-                                           "softplus",    "add",
-                                           "fma_scalar",  "exp_sum",
-                                           "rope normal", "rope neox"};
+static const char *const op_names[N_OP] = {"rms_norm",   "rms_norm without weights",
+                                           "silu",       "silu within a limit",
+                                           "gelu",       "sigmoid",
+                                           "swiglu_oai", "no act",
+                                           "relu",       "softplus",
+                                           "add",        "fma_scalar",
+                                           "exp_sum",    "rope normal",
+                                           "rope neox"};
 
 /* y: in and out; returns the sum of exp_sum. */
 static float op_run(const struct kernels *t, enum op op, float *y, const float *a, const float *b, int64_t n)
@@ -104,13 +106,14 @@ static float op_run(const struct kernels *t, enum op op, float *y, const float *
     switch (op) {
     case RMS_NORM: t->rms_norm(y, a, b, n, 1e-5f); break;
     case RMS_NORM_BARE: t->rms_norm(y, a, NULL, n, 1e-5f); break;
-    case SILU: t->act_mul(KERNEL_SILU, y, a, b, n); break;
-    case GELU: t->act_mul(KERNEL_GELU, y, a, b, n); break;
-    case SIGMOID: t->act_mul(KERNEL_SIGMOID, y, a, b, n); break;
-    case SWIGLU_OAI: t->act_mul(KERNEL_SWIGLU_OAI, y, a, b, n); break;
-    case NO_ACT: t->act_mul(KERNEL_NO_ACT, y, a, b, n); break;
-    case RELU: t->act_mul(KERNEL_RELU, y, a, b, n); break;
-    case SOFTPLUS: t->act_mul(KERNEL_SOFTPLUS, y, a, b, n); break;
+    case SILU: t->act_mul(KERNEL_SILU, 0, y, a, b, n); break;
+    case SILU_LIMITED: t->act_mul(KERNEL_SILU, 0.75f, y, a, b, n); break;
+    case GELU: t->act_mul(KERNEL_GELU, 0, y, a, b, n); break;
+    case SIGMOID: t->act_mul(KERNEL_SIGMOID, 0, y, a, b, n); break;
+    case SWIGLU_OAI: t->act_mul(KERNEL_SWIGLU_OAI, 0, y, a, b, n); break;
+    case NO_ACT: t->act_mul(KERNEL_NO_ACT, 0, y, a, b, n); break;
+    case RELU: t->act_mul(KERNEL_RELU, 0, y, a, b, n); break;
+    case SOFTPLUS: t->act_mul(KERNEL_SOFTPLUS, 0, y, a, b, n); break;
     case ADD: t->add(y, a, b, n); break;
     case FMA_SCALAR: t->fma_scalar(y, a, 0.37f, n); break;
     case EXP_SUM: t->exp_sum(y, a, 3.0f, n, &sum); break;
@@ -129,6 +132,7 @@ static double op_bound(enum op op, double x, int64_t n)
     case RMS_NORM:
     case RMS_NORM_BARE: return (double)n / 16 + 12;
     case SILU:
+    case SILU_LIMITED:
     case SIGMOID: return 10;
     case SOFTPLUS: return 3;
     case SWIGLU_OAI: return 12 + 2 * fabs(x);
@@ -140,7 +144,7 @@ static double op_bound(enum op op, double x, int64_t n)
 
 static bool is_act(enum op op)
 {
-    return op == SILU || op == GELU || op == SIGMOID || op == SWIGLU_OAI;
+    return op == SILU || op == SILU_LIMITED || op == GELU || op == SIGMOID || op == SWIGLU_OAI;
 }
 
 static void check_op(struct check *c, enum op op, int64_t n, int kind)
@@ -222,12 +226,35 @@ static void check_oai_exact(struct check *c)
     }
     for (int t = 0; t <= c->n_table; t++) {
         const struct kernels *table = t < c->n_table ? c->tables[t] : kernels_reference();
-        table->act_mul(KERNEL_SWIGLU_OAI, y, gate, up, N);
+        table->act_mul(KERNEL_SWIGLU_OAI, 0, y, gate, up, N);
         for (int i = 0; i < N; i++) {
             double g = gate[i] > 7 ? 7 : (double)gate[i], u = up[i] > 7 ? 7 : up[i] < -7 ? -7 : (double)up[i];
             double want = g / (1 + exp(-1.702 * g)) * (u + 1);
             expect(c, near((double)y[i], want, 16 + 2 * fabs(g)), "swiglu_oai %s of %g, %g is %a, expected %a",
                    table->name, (double)gate[i], (double)up[i], (double)y[i], want);
+        }
+    }
+}
+
+/* The limit of SiLU's factors and what it leaves alone; more numbers than a vector has. */
+static void check_limit_exact(struct check *c)
+{
+    static const float gates[] = {2, 3, 3.4f, 1e30f, -1.3f, -20, 0, NAN}, ups[] = {2.9f, 3, 4, 1e30f, -2.9f, -3, -9};
+    enum { N = (int)(sizeof gates / sizeof *gates) * (int)(sizeof ups / sizeof *ups) };
+    float gate[N], up[N], y[N];
+    for (int i = 0; i < N; i++) {
+        gate[i] = gates[i / N_OF(ups)];
+        up[i] = ups[i % N_OF(ups)];
+    }
+    for (int t = 0; t <= c->n_table; t++) {
+        const struct kernels *table = t < c->n_table ? c->tables[t] : kernels_reference();
+        table->act_mul(KERNEL_SILU, 3, y, gate, up, N);
+        for (int i = 0; i < N; i++) {
+            double g = (double)gate[i] / (1 + exp(-(double)gate[i])), u = (double)up[i];
+            double want = (g > 3 ? 3 : g) * (u > 3 ? 3 : u < -3 ? -3 : u);
+            expect(c, isnan(g) ? isnan(y[i]) : near((double)y[i], want, 10),
+                   "silu within 3 %s of %g, %g is %a, expected %a", table->name, (double)gate[i], (double)up[i],
+                   (double)y[i], want);
         }
     }
 }
@@ -346,6 +373,8 @@ void check_row_kernels(struct check *c)
             check_rope_exact(c, op == ROPE_NORMAL ? KERNEL_ROPE_NORMAL : KERNEL_ROPE_NEOX);
         if (op == SWIGLU_OAI)
             check_oai_exact(c);
+        if (op == SILU_LIMITED)
+            check_limit_exact(c);
         group_end(c, op_names[op]);
     }
     group_begin(c);

@@ -1306,7 +1306,8 @@ static void devices_count_apart(void **state)
 
 /* ---- the checking device ------------------------------------------------------------------------------------- */
 
-static void off_by_a_percent(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n)
+static void off_by_a_percent(enum kernel_act_fn fn, float limit, float *y, const float *gate, const float *up,
+                             int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] = gate[i] / (1 + expf(-gate[i])) * up[i] * 1.01f;

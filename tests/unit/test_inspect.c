@@ -581,6 +581,35 @@ static void layout_tells_gates_and_windows(void **state)
                   "    shared expert 16 wide\n");
 }
 
+static void layout_tells_limits_of_activations(void **state)
+{
+#define ROUTER                                                                                                         \
+    "    router: sigmoid of each; the best 3, chosen with a correction bias; weights divided by their sum, times "     \
+    "2.5\n"
+    assert_layout("step35",
+                  "  mixing, 2 layers (0, 3)\n"
+                  "    attention: 4 heads of 8 over 2 KV heads\n"
+                  "    rope on 4 of 8 dimensions, norms of q and k over each head, a gate on each head's output\n"
+                  "  mixing, 3 layers (1-2, 4)\n"
+                  "    attention: 6 heads of 8 over 2 KV heads, over the last 9 positions\n"
+                  "    rope, norms of q and k over each head, a gate on each head's output\n"
+                  "  feed-forward, layer 0\n"
+                  "    dense: 48 wide, SwiGLU clamped to 0.9\n"
+                  "  feed-forward, layer 1\n"
+                  "    sparse: 8 experts 16 wide, SwiGLU clamped to 0.5, 3 for each token\n" ROUTER
+                  "    shared expert 16 wide, SwiGLU\n"
+                  "  feed-forward, layer 2\n"
+                  "    sparse: 8 experts 16 wide, SwiGLU, 3 for each token\n" ROUTER
+                  "    shared expert 16 wide, SwiGLU clamped to 0.6\n"
+                  "  feed-forward, layer 3\n"
+                  "    sparse: 8 experts 16 wide, SwiGLU clamped to 0.8, 3 for each token\n" ROUTER
+                  "    shared expert 16 wide, SwiGLU clamped to 1.1\n"
+                  "  feed-forward, layer 4\n"
+                  "    sparse: 8 experts 16 wide, SwiGLU clamped to 1.2, 3 for each token\n" ROUTER
+                  "    shared expert 16 wide, SwiGLU clamped to 0.4\n");
+#undef ROUTER
+}
+
 static void layout_tells_what_is_recurrent(void **state)
 {
     assert_layout("granitehybrid", "  mixing, 3 layers (0-1, 3)\n"
@@ -671,6 +700,7 @@ int main(void)
         cmocka_unit_test(layout_tells_parallel_branches_and_what_is_around),
         cmocka_unit_test(layout_tells_latent_attention_and_routing_by_groups),
         cmocka_unit_test(layout_tells_gates_and_windows),
+        cmocka_unit_test(layout_tells_limits_of_activations),
         cmocka_unit_test(layout_tells_what_is_recurrent),
         cmocka_unit_test(json_has_the_layout_and_what_a_token_reads),
     };

@@ -66,6 +66,8 @@ static void floats_out_of_range_are_refused(void **state)
         {"gemma4", "gemma4.rope.freq_base_swa", false},
         {"mimo2", "mimo2.attention.value_scale", true},
         {"mimo2", "mimo2.rope.freq_base_swa", false},
+        {"step35", "step35.swiglu_clamp_exp", true},
+        {"step35", "step35.swiglu_clamp_shexp", true},
     };
     static const double wrong[] = {NAN, INFINITY, -INFINITY, -1, 1e-40, 3e38, 0};
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
@@ -177,6 +179,43 @@ static void layers_that_rotate_differently_are_refused(void **state)
     accepted(&m);
 }
 
+static void layers_that_rotate_half_of_a_head_have_whole_pairs(void **state)
+{
+    static const float divisors[3] = {1, 1, 1};
+    struct model_edit m = golden("step35");
+    model_edit_set_u32(&m, "step35.rope.dimension_count", 6);
+    model_edit_put(&m, "rope_freqs.weight", 3, 1, 1, divisors);
+    refused(&m, "step35.rope.dimension_count", "a multiple of 4");
+    m = golden("step35");
+    model_edit_drop(&m, "step35.attention.sliding_window_pattern");
+    refused(&m, "step35.attention.sliding_window_pattern", "missing");
+}
+
+static void limits_are_one_for_all_layers_or_one_for_each(void **state)
+{
+    static const float limits[6] = {0, 7, 0, 0, 16, -1};
+    const struct gguf_value six = {.type = GGUF_ARRAY, .arr = {.type = GGUF_F32, .n = 6, .data = limits}};
+    struct gguf_value five = six;
+    struct model_edit m = golden("step35");
+    model_edit_set(&m, "step35.swiglu_clamp_exp", six);
+    refused(&m, "step35.swiglu_clamp_exp", "has 6 elements, expected one for each of 5 layers");
+    five.arr.n = 5;
+    m = golden("step35");
+    model_edit_set(&m, "step35.swiglu_clamp_exp", five);
+    accepted(&m);
+    five.arr.data = limits + 1;
+    m = golden("step35");
+    model_edit_set(&m, "step35.swiglu_clamp_shexp", five);
+    refused(&m, "step35.swiglu_clamp_shexp\" is -1", "expected 0 or");
+    m = golden("step35");
+    model_edit_set_f32(&m, "step35.swiglu_clamp_exp", 7);
+    accepted(&m);
+    const uint32_t whole[5] = {0};
+    m = golden("step35");
+    model_edit_set_array(&m, "step35.swiglu_clamp_exp", whole, 5);
+    refused(&m, "step35.swiglu_clamp_exp", "array of f32");
+}
+
 static void llama4_rotates_whole_heads_in_every_layer(void **state)
 {
     static float zeros[32 * 32];
@@ -247,6 +286,8 @@ int main(void)
         cmocka_unit_test(impossible_recurrent_layers_are_refused),
         cmocka_unit_test(more_layers_than_can_be_told_apart_are_refused),
         cmocka_unit_test(layers_that_rotate_differently_are_refused),
+        cmocka_unit_test(layers_that_rotate_half_of_a_head_have_whole_pairs),
+        cmocka_unit_test(limits_are_one_for_all_layers_or_one_for_each),
         cmocka_unit_test(llama4_rotates_whole_heads_in_every_layer),
         cmocka_unit_test(borrowers_have_as_many_kv_heads_as_lenders),
         cmocka_unit_test(gates_are_as_long_as_values),

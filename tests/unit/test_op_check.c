@@ -1,6 +1,8 @@
 /* Malformed operations are named before a device sees them. */
 #include "device_fixture.h"
 
+#include <math.h>
+
 enum { M = 5, N_EMBD = 64, N_FF = 32, N_HEAD = 4, N_HEAD_KV = 2, DIM = 32, N_EXPERT = 8, N_USED = 2, N_VOCAB = 48 };
 enum { N_TAP = 4, BUFFER_FLOATS = 1 << 16 };
 
@@ -273,6 +275,29 @@ static void parameters_out_of_range_are_refused(void **test_state)
     close_operands(f, &o);
 }
 
+static void limits_are_of_silu_and_positive(void **test_state)
+{
+    struct fixture *f = *test_state;
+    struct operands o = open_operands(f);
+    const struct {
+        enum act_fn act;
+        float limit;
+        bool passes;
+    } all[] = {{ACT_SILU, 0.5f, true},
+               {ACT_SILU, -1, false},
+               {ACT_SILU, NAN, false},
+               {ACT_GELU, 0, true},
+               {ACT_GELU, 0.5f, false}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct op mul = good(&o, OP_ACT_MUL), experts = good(&o, OP_EXPERTS);
+        mul.act = experts.experts.act = all[i].act;
+        mul.act_limit = experts.experts.act_limit = all[i].limit;
+        assert_int_equal(passes(f, &mul), all[i].passes);
+        assert_int_equal(passes(f, &experts), all[i].passes);
+    }
+    close_operands(f, &o);
+}
+
 static void gates_are_shorter_by_a_whole_factor(void **test_state)
 {
     struct fixture *f = *test_state;
@@ -280,6 +305,9 @@ static void gates_are_shorter_by_a_whole_factor(void **test_state)
     struct op op = good(&o, OP_ACT_MUL);
     op.in[0] = rows(&o, N_EMBD / 4);
     assert_true(passes(f, &op));
+    op.act_limit = 1;
+    assert_false(passes(f, &op));
+    op.act_limit = 0;
     op.in[0] = rows(&o, N_EMBD - 1);
     assert_false(passes(f, &op));
     op.in[0] = rows(&o, 2 * N_EMBD);
@@ -296,6 +324,7 @@ int main(void)
         cmocka_unit_test(operands_that_are_absent_are_refused),
         cmocka_unit_test(parameters_out_of_range_are_refused),
         cmocka_unit_test(gates_are_shorter_by_a_whole_factor),
+        cmocka_unit_test(limits_are_of_silu_and_positive),
     };
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);
 }

@@ -312,6 +312,7 @@ enum { E_EMBD = 256, E_FF = 256, E_EXPERT = 5, E_USED = 2 };
  * gate, gate and up are halves of one matrix. */
 struct mixture {
     bool is_ungated;
+    float limit;  /* of the activation; 0: none */
     int n_hidden; /* E_FF, or twice as many */
     float gate[E_EXPERT][E_FF * E_EMBD], up[E_EXPERT][E_FF * E_EMBD], down[E_EXPERT][E_EMBD * 2 * E_FF];
     float x[MAX_M * E_EMBD], y[2][MAX_M * E_USED * E_EMBD], weights[MAX_M * E_USED];
@@ -355,6 +356,8 @@ static double pair_distance(const struct mixture *d, int pair, const float *y)
         g *= d->weights[pair];
         u *= d->weights[pair];
         h[i] = d->is_ungated ? fmax(g, 0) * g : g / (1 + exp(-g)) * u;
+        if (d->limit > 0)
+            h[i] = fmin(g / (1 + exp(-g)), d->limit) * fmax(-d->limit, fmin(d->limit, u));
         h[E_FF + i] = fmax(u, 0) * u;
     }
     for (int i = 0; i < E_EMBD; i++) {
@@ -368,9 +371,10 @@ static double pair_distance(const struct mixture *d, int pair, const float *y)
 }
 
 static void check_mixture(struct fixture *f, struct mixture *d, const struct quant_info *type,
-                          const struct quant_info *up, bool is_ungated)
+                          const struct quant_info *up, bool is_ungated, float limit)
 {
     d->is_ungated = is_ungated;
+    d->limit = limit;
     d->n_hidden = is_ungated ? 2 * E_FF : E_FF;
     static const int32_t table[E_EXPERT] = {4, 3, 2, 1, 0};
     struct slot_pool *s = fill_slots(f, d, type, up);
@@ -384,14 +388,17 @@ static void check_mixture(struct fixture *f, struct mixture *d, const struct qua
                                                 .in = {x, ids, slots, weights},
                                                 .out = {y},
                                                 .slot_pool = s,
-                                                .experts = {is_ungated ? ACT_RELU : ACT_SILU, sorted ? 1 : MAX_M}});
+                                                .experts = {.act = is_ungated ? ACT_RELU : ACT_SILU,
+                                                            .sort_cutoff = sorted ? 1 : MAX_M,
+                                                            .act_limit = limit}});
         read_back(f, &y, d->y[sorted]);
     }
     assert_memory_equal(d->y[0], d->y[1], sizeof d->y[0]);
     for (int i = 0; i < MAX_M * E_USED; i++) {
         double off = pair_distance(d, i, d->y[0] + i * E_EMBD);
         if (!(off < (is_rounded ? 0.05 : 1e-5)))
-            fail_msg("%s, up %s%s: pair %d is %g apart", type->name, up->name, is_ungated ? ", no gate" : "", i, off);
+            fail_msg("%s, up %s%s, limit %g: pair %d is %g apart", type->name, up->name, is_ungated ? ", no gate" : "",
+                     (double)limit, i, off);
     }
     struct tensor *all[] = {&x, &ids, &slots, &y, &weights};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -413,7 +420,9 @@ static void experts_of_each_type_compute_the_formula_by_either_dispatch(void **s
     }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         for (int is_ungated = 0; is_ungated < (i < 3 ? 2 : 1); is_ungated++)
-            check_mixture(f, d, quant_info(kinds[i][0]), quant_info(kinds[i][1]), is_ungated);
+            check_mixture(f, d, quant_info(kinds[i][0]), quant_info(kinds[i][1]), is_ungated, 0);
+    for (size_t i = 0; i < 2; i++)
+        check_mixture(f, d, quant_info(kinds[i][0]), quant_info(kinds[i][1]), false, 4);
     free(d);
 }
 

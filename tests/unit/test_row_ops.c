@@ -254,6 +254,12 @@ static void a_scatter_writes_the_rows_that_are_listed_and_no_others(void **state
 
 /* ---- ACT_MUL ------------------------------------------------------------------------------------------------- */
 
+/* act(x) * up, either factor within a limit, if there is one */
+static double multiplied(double act, double up, double limit)
+{
+    return limit > 0 ? fmin(act, limit) * fmax(-limit, fmin(limit, up)) : act * up;
+}
+
 static double activated(enum act_fn act, double x)
 {
     switch (act) {
@@ -268,7 +274,10 @@ static double activated(enum act_fn act, double x)
 static void a_gate_may_be_one_for_several_elements(void **state)
 {
     enum { N = 120 };
-    static const enum act_fn acts[] = {ACT_SILU, ACT_SIGMOID, ACT_NONE, ACT_RELU, ACT_SOFTPLUS};
+    static const struct {
+        enum act_fn fn;
+        float limit;
+    } acts[] = {{ACT_SILU, 0}, {ACT_SILU, 0.5f}, {ACT_SIGMOID, 0}, {ACT_NONE, 0}, {ACT_RELU, 0}, {ACT_SOFTPLUS, 0}};
     struct fixture *f = *state;
     float gate[M * N], x[M * N], got[M * N];
     fill(f, gate, M * N);
@@ -277,17 +286,21 @@ static void a_gate_may_be_one_for_several_elements(void **state)
         gate[i] *= i % 5 ? 3 : 40; /* some are where softplus is nothing, or its argument */
     for (int64_t each = 1; each <= N; each *= each == 1 ? 24 : 5)
         for (size_t k = 0; k < sizeof acts / sizeof *acts; k++)
-            for (int in_place = 0; in_place < 2; in_place++) {
+            for (int in_place = acts[k].limit > 0 && each > 1 ? 2 : 0; in_place < 2; in_place++) {
                 struct tensor tg = tensor_f32(f, N / each, M, 1, gate), tx = tensor_f32(f, N, M, 1, x);
                 struct tensor ty = tensor_f32(f, N, M, 1, NULL), out = in_place ? tx : ty;
-                backend_enqueue(f->device,
-                                &(struct op){.kind = OP_ACT_MUL, .in = {tg, tx}, .out = {out}, .act = acts[k]});
+                backend_enqueue(f->device, &(struct op){.kind = OP_ACT_MUL,
+                                                        .in = {tg, tx},
+                                                        .out = {out},
+                                                        .act = acts[k].fn,
+                                                        .act_limit = acts[k].limit});
                 read_back(f, &out, got);
                 for (int i = 0; i < M * N; i++) {
-                    double want = activated(acts[k], (double)gate[i / each]) * (double)x[i];
+                    double by = activated(acts[k].fn, (double)gate[i / each]);
+                    double want = multiplied(by, (double)x[i], (double)acts[k].limit);
                     if (!(fabs(got[i] - want) <= 1e-5 * fabs(want) + 1e-30))
-                        fail_msg("act %d, %d each, element %d: %g, expected %g", acts[k], (int)each, i, (double)got[i],
-                                 want);
+                        fail_msg("act %d, limit %g, %d each, element %d: %g, expected %g", acts[k].fn,
+                                 (double)acts[k].limit, (int)each, i, (double)got[i], want);
                 }
                 struct tensor *all[] = {&tg, &tx, &ty};
                 for (int i = 0; i < 3; i++)

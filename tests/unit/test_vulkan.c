@@ -277,7 +277,7 @@ static void products_of_a_norm_compute_it_with_its_bits(void **state)
     const struct op norm = {.kind = OP_RMS_NORM, .in = {a}, .out = {n}, .norm = {K, 1e-6f}};
     const struct op product = {.kind = OP_MATMUL, .in = {n}, .out = {p}, .weight = {w}};
     const struct op pair = {.kind = OP_MATMUL, .in = {n}, .out = {q, r}, .weight = {w, w}};
-    const struct op act = {.kind = OP_ACT_MUL, .in = {q, r}, .out = {q}, .act = ACT_SILU};
+    const struct op act = {.kind = OP_ACT_MUL, .in = {q, r}, .out = {q}, .act = ACT_SILU, .act_limit = 0.5f};
     const struct op into_input = {.kind = OP_ADD, .in = {front, p}, .out = {front}};
     const struct op *const all[] = {&norm, &product, &pair, &act};
     for (int apart = 1; apart >= 0; apart--) {

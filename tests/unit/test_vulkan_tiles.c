@@ -214,7 +214,8 @@ static void products_that_share_a_dispatch_have_the_same_bits(void **state)
         const struct op single = {.kind = OP_MATMUL, .in = {all.in[0]}, .out = {one}, .weight = {all.weight[1]}};
         backend_enqueue(b, &all);
         backend_enqueue(b, &pair);
-        backend_enqueue(b, &(struct op){.kind = OP_ACT_MUL, .in = {act, up}, .out = {act}, .act = ACT_SILU});
+        backend_enqueue(
+            b, &(struct op){.kind = OP_ACT_MUL, .in = {act, up}, .out = {act}, .act = ACT_SILU, .act_limit = 0.5f});
         backend_enqueue(b, &single);
         backend_enqueue(b, &(struct op){.kind = OP_ADD, .in = {residual, one}, .out = {residual}});
         const struct tensor *outs[N_OUT] = {&all.out[0], &all.out[1], &all.out[2], &act, &residual};
@@ -289,7 +290,7 @@ static void check_experts(struct fixture *f, const enum quant_type types[EXPERT_
                                         .in = {x, id, slot, w},
                                         .out = {y},
                                         .slot_pool = s,
-                                        .experts = {is_ungated ? ACT_RELU : ACT_SILU, 1}});
+                                        .experts = {is_ungated ? ACT_RELU : ACT_SILU, 1, NULL, is_ungated ? 0 : 0.5f}});
         assert_int_equal(backend_read(b, &y, f->y[i], &e), ERR_OK);
         struct tensor *tensors[] = {&x, &id, &slot, &w, &y};
         for (int j = 0; j < 5; j++)

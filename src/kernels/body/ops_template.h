@@ -113,7 +113,19 @@ void OPS_NAME(rms_norm)(float *y, const float *x, const float *w, int64_t n, flo
     }
 }
 
-KERNELS_ALWAYS_INLINE void act_mul(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n)
+/* Limits; in this order NaN stays NaN. */
+KERNELS_ALWAYS_INLINE v16 at_most(float limit, v16 x)
+{
+    return v16_min(v16_set1(limit), x);
+}
+
+KERNELS_ALWAYS_INLINE v16 within(float limit, v16 x)
+{
+    return v16_max(v16_set1(-limit), at_most(limit, x));
+}
+
+KERNELS_ALWAYS_INLINE void act_mul(enum kernel_act_fn fn, float limit, float *y, const float *gate, const float *up,
+                                   int64_t n)
 {
     for (int64_t i = 0; i < n; i += 16) {
         v16 x = load_upto(gate + i, n - i), u = load_upto(up + i, n - i), minus_log;
@@ -123,9 +135,8 @@ KERNELS_ALWAYS_INLINE void act_mul(enum kernel_act_fn fn, float *y, const float 
             continue;
         }
         if (fn == KERNEL_SWIGLU_OAI) {
-            x = v16_min(v16_set1(OAI_LIMIT), x); /* in this order NaN stays NaN */
-            u = v16_max(v16_set1(-OAI_LIMIT), v16_min(v16_set1(OAI_LIMIT), u));
-            u = v16_add(u, v16_set1(1.0f));
+            x = at_most(OAI_LIMIT, x);
+            u = v16_add(within(OAI_LIMIT, u), v16_set1(1.0f));
             minus_log = v16_mul(x, v16_set1(-OAI_ALPHA));
         } else if (fn == KERNEL_GELU) {
             minus_log = v16_mul(x, v16_fma(v16_mul(x, x), v16_set1(GELU_C1), v16_set1(GELU_C0)));
@@ -135,26 +146,32 @@ KERNELS_ALWAYS_INLINE void act_mul(enum kernel_act_fn fn, float *y, const float 
         if (fn == KERNEL_SIGMOID)
             x = v16_set1(1.0f);
         v16 act = v16_div(x, v16_add(v16_set1(1.0f), exp16(minus_log)));
+        if (limit > 0) {
+            act = at_most(limit, act);
+            u = within(limit, u);
+        }
         store_upto(y + i, v16_mul(act, u), n - i);
     }
 }
 
-void OPS_NAME(act_mul)(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n)
+void OPS_NAME(act_mul)(enum kernel_act_fn fn, float limit, float *y, const float *gate, const float *up, int64_t n)
 {
     if (fn == KERNEL_GELU)
-        act_mul(KERNEL_GELU, y, gate, up, n);
+        act_mul(KERNEL_GELU, 0, y, gate, up, n);
     else if (fn == KERNEL_SWIGLU_OAI)
-        act_mul(KERNEL_SWIGLU_OAI, y, gate, up, n);
+        act_mul(KERNEL_SWIGLU_OAI, 0, y, gate, up, n);
     else if (fn == KERNEL_SIGMOID)
-        act_mul(KERNEL_SIGMOID, y, gate, up, n);
+        act_mul(KERNEL_SIGMOID, 0, y, gate, up, n);
     else if (fn == KERNEL_NO_ACT)
-        act_mul(KERNEL_NO_ACT, y, gate, up, n);
+        act_mul(KERNEL_NO_ACT, 0, y, gate, up, n);
     else if (fn == KERNEL_RELU)
-        act_mul(KERNEL_RELU, y, gate, up, n);
+        act_mul(KERNEL_RELU, 0, y, gate, up, n);
     else if (fn == KERNEL_SOFTPLUS)
-        act_mul_scalar(fn, y, gate, up, n);
+        act_mul_scalar(fn, 0, y, gate, up, n);
+    else if (limit > 0)
+        act_mul(KERNEL_SILU, limit, y, gate, up, n);
     else
-        act_mul(KERNEL_SILU, y, gate, up, n);
+        act_mul(KERNEL_SILU, 0, y, gate, up, n);
 }
 
 void OPS_NAME(conv)(float *y, const struct kernel_conv *a)

@@ -103,13 +103,23 @@ void rms_norm_scalar(float *y, const float *x, const float *w, int64_t n, float 
         y[i] = w ? x[i] * s * w[i] : x[i] * s;
 }
 
-void act_mul_scalar(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n)
+/* Limits, written so that NaN stays NaN. */
+static float at_most(float limit, float x)
+{
+    return x > limit ? limit : x;
+}
+
+static float within(float limit, float x)
+{
+    return x < -limit ? -limit : at_most(limit, x);
+}
+
+void act_mul_scalar(enum kernel_act_fn fn, float limit, float *y, const float *gate, const float *up, int64_t n)
 {
     if (fn == KERNEL_SWIGLU_OAI) {
         for (int64_t i = 0; i < n; i++) {
-            float x = gate[i] > OAI_LIMIT ? OAI_LIMIT : gate[i], u = up[i] > OAI_LIMIT ? OAI_LIMIT : up[i];
-            u = u < -OAI_LIMIT ? -OAI_LIMIT : u; /* written so that NaN stays NaN */
-            y[i] = x / (1.0f + exp_scalar(x * -OAI_ALPHA)) * (u + 1.0f);
+            float x = at_most(OAI_LIMIT, gate[i]);
+            y[i] = x / (1.0f + exp_scalar(x * -OAI_ALPHA)) * (within(OAI_LIMIT, up[i]) + 1.0f);
         }
         return;
     }
@@ -125,7 +135,8 @@ void act_mul_scalar(enum kernel_act_fn fn, float *y, const float *gate, const fl
     }
     for (int64_t i = 0; i < n; i++) {
         float x = gate[i], minus_log = fn == KERNEL_GELU ? x * fmaf(x * x, GELU_C1, GELU_C0) : -x;
-        y[i] = (fn == KERNEL_SIGMOID ? 1.0f : x) / (1.0f + exp_scalar(minus_log)) * up[i];
+        float act = (fn == KERNEL_SIGMOID ? 1.0f : x) / (1.0f + exp_scalar(minus_log));
+        y[i] = limit > 0 ? at_most(limit, act) * within(limit, up[i]) : act * up[i];
     }
 }
 

@@ -64,16 +64,24 @@ void rms_norm_reference(float *y, const float *x, const float *w, int64_t n, flo
         y[i] = (float)((double)x[i] * s * (w ? (double)w[i] : 1));
 }
 
-void act_mul_reference(enum kernel_act_fn fn, float *y, const float *gate, const float *up, int64_t n)
+static double at_most(double limit, double x)
+{
+    return x > limit ? limit : x;
+}
+
+static double within(double limit, double x)
+{
+    return x < -limit ? -limit : at_most(limit, x);
+}
+
+void act_mul_reference(enum kernel_act_fn fn, float limit, float *y, const float *gate, const float *up, int64_t n)
 {
     const double sqrt_2_over_pi = 0.79788456080286535588;
     for (int64_t i = 0; i < n; i++) {
         double x = (double)gate[i];
         if (fn == KERNEL_SWIGLU_OAI) {
-            double u = (double)up[i];
-            u = u > 7 ? 7 : u < -7 ? -7 : u;
-            x = x > 7 ? 7 : x;
-            y[i] = (float)(x / (1 + exp(-1.702 * x)) * (u + 1));
+            x = at_most(7, x);
+            y[i] = (float)(x / (1 + exp(-1.702 * x)) * (within(7, (double)up[i]) + 1));
             continue;
         }
         if (fn == KERNEL_NO_ACT || fn == KERNEL_RELU) {
@@ -87,7 +95,8 @@ void act_mul_reference(enum kernel_act_fn fn, float *y, const float *gate, const
         /* 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), which doesn't cancel */
         double minus_log = fn == KERNEL_GELU ? -2 * sqrt_2_over_pi * (x + 0.044715 * x * x * x) : -x;
         double v = (fn == KERNEL_SIGMOID ? 1 : x) / (1 + exp(minus_log));
-        y[i] = (float)(v * (double)up[i]);
+        double u = (double)up[i], most = (double)limit;
+        y[i] = (float)(limit > 0 ? at_most(most, v) * within(most, u) : v * u);
     }
 }
 

@@ -173,12 +173,13 @@ float softplus(float x)
     return max(x, 0.0) + log1p_of(exp_of(-abs(x)));
 }
 
-/* act(gate) * up, as kernels.h has the formulas */
-float activate(uint act, float gate, float up)
+/* act(gate) * up, as kernels.h has the formulas; limit: of ACT_SILU, or 0 */
+float activate(uint act, float limit, float gate, float up)
 {
     precise float y;
     if (act == ACT_SILU) {
-        y = gate * sigmoid(gate) * up;
+        y = gate * sigmoid(gate);
+        y = limit > 0.0 ? min(y, limit) * clamp(up, -limit, limit) : y * up;
     } else if (act == ACT_GELU) {
         y = 0.5 * gate * (1.0 + tanh_of(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate))) * up;
     } else if (act == ACT_SIGMOID) {

@@ -24,6 +24,6 @@ void main()
     float s = norm_scale(sum, p.n, p.eps);
     for (uint i = tid; i < p.n; i += NORM_THREADS) {
         float y = normed(p.x.d[at + i], s, p.w, gl_WorkGroupID.x * p.w_step + i);
-        p.y.d[at + i] = is_null(p.gate) ? y : activate(ACTIVATION, p.gate.d[at + i], y);
+        p.y.d[at + i] = is_null(p.gate) ? y : activate(ACTIVATION, 0.0, p.gate.d[at + i], y);
     }
 }

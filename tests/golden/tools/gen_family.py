@@ -25,6 +25,7 @@ DEFAULTS = dict(
     no_rope=0, window=0, windowed="", n_kv_windowed=0, freq_base_windowed=0.0, value_scale=0.0, sinks=0, post_norms=0,
     out_gate="",  # "element" or "head"
     n_rot_windowed=0, n_heads="",  # by layer "4,6,..."
+    limits="", shared_limits="",  # of activations in routed and in shared experts, by layer "0,1.5,..."
     recurrent="", n_key_head=2, n_value_head=4, state=8, conv=4,  # which layers are recurrent: "1101"
     latent=0, q_rank=0, index_heads=0, index_dim=64, index_chosen=16, index_types="",  # latent attention, and its index of positions
     parts="",  # layers of one part each: m a state space, a attention, e experts, d a dense feed-forward part; the latter without gates
@@ -73,6 +74,8 @@ FAMILIES = dict(
                         n_value_head=8, state=16),
     nemotron_h_latent=dict(arch="nemotron_h_moe", n_layer=7, parts="memamee", n_shared=2, n_ff_exps="0,40,0,0,0,24,56", n_useds="0,3,0,0,0,4,2",
                            choice_bias=1, groups=4, groups_used=2, wscale=2.5, wnorm=1, moe_latent=20, recurrence="mamba2", n_value_head=8, state=16),
+    step35=dict(n_layer=5, n_shared=1, n_dense=1, qk_norm="head", choice_bias=1, wscale=2.5, wnorm=1, window=9, windowed="01101", out_gate="head",
+                n_heads="4,6,6,4,6", freq_base_windowed=500.0, rope_freqs=1, limits="0,0.5,0,0.8,1.2", shared_limits="0.9,0,0.6,1.1,0.4"),
     mistral3=dict(n_expert=0, yarn_factor=4.0, yarn_orig=16, yarn_log_mul=1.0, temperature_scale=0.1),
 )
 
@@ -219,7 +222,7 @@ def add_metadata(m):
                 m.key("%." + key, U32, one)
         m.optional("%.moe_latent_size", U32, c["moe_latent"])
         m.optional("%.expert_shared_count", U32, c["n_shared"])
-        if m.name in ("ernie4_5_moe", "exaone_moe", "hy_v3", "granitemoe", "granitehybrid", "hunyuan_moe", "laguna", "laguna_full") or c["parts"]:  # the width of all shared experts together
+        if m.name in ("ernie4_5_moe", "exaone_moe", "hy_v3", "granitemoe", "granitehybrid", "hunyuan_moe", "laguna", "laguna_full", "step35") or c["parts"]:  # the width of all shared experts together
             m.key("%.expert_shared_feed_forward_length", U32, c["n_shared"] * c["n_ff_exp"])
         m.optional("%.leading_dense_block_count", U32, c["n_dense"])
         m.optional("%.expert_gating_func", U32, c["gating"])
@@ -227,6 +230,9 @@ def add_metadata(m):
         m.optional("%.expert_group_used_count", U32, c["groups_used"])
         m.optional("%.expert_weights_scale", F32, c["wscale"])
         m.optional("%.interleave_moe_layer_step", U32, c["moe_step"])
+        for key, of_layers in (("exp", c["limits"]), ("shexp", c["shared_limits"])):
+            if of_layers:
+                m.array("%.swiglu_clamp_" + key, F32, [float(v) for v in of_layers.split(",")])
         if c["wnorm"] >= 0:
             m.key("%.expert_weights_norm", BOOL, bool(c["wnorm"]))
     for key in ("embedding_scale", "residual_scale", "logit_scale"):
