@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "backend/backend.h"
+#include "base/mem.h"
 #include "base/pool.h"
 #include "base/random.h"
 #include "base/topology.h"
@@ -39,6 +40,29 @@ static inline bool tests_device(const char *kind)
 {
     const char *wanted = getenv("MOEBIUS_TEST_DEVICE");
     return wanted && !strcmp(wanted, kind);
+}
+
+/* Whether the first Vulkan device is a driver that computes on the processor. */
+static inline bool vulkan_is_software(void)
+{
+    struct vulkan_device *list;
+    int n;
+    struct err e;
+    if (vulkan_list(&list, &n, &e) != ERR_OK)
+        return false;
+    bool is = n > 0 && !strcmp(list[0].kind, "software");
+    mem_free(list);
+    return is;
+}
+
+/* Of the combinations of settings that a test runs through, each; with a software driver, for which all take minutes,
+ * one of `step`: of each value, so long as `sum` adds up the numbers of those that are combined. */
+static inline bool is_tested(int sum, int step)
+{
+    static int is_slow = -1;
+    if (is_slow < 0)
+        is_slow = tests_device("vulkan") && vulkan_is_software();
+    return !is_slow || sum % step == 0;
 }
 
 /* Leaves out a test of what the CPU device alone promises. */

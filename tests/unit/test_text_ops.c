@@ -292,9 +292,12 @@ static const struct batch batches[] = {
     {2, {4, 3}, {200, 1}},                         /* a single one at the end */
 };
 
-static void expect_all_batches(struct fixture *f, const struct caches *c, const struct how *how)
+/* number: of what the batches are combined with; one of `step` is tested as is_tested has it. */
+static void expect_batches(struct fixture *f, const struct caches *c, const struct how *how, int number, int step)
 {
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        if (!is_tested(number + (int)i, step))
+            continue;
         struct how each = *how;
         int n_most = tests_device("vulkan") ? 1 : 3; /* a GPU has threads of its own */
         for (each.n_thread = 1; each.n_thread <= n_most; each.n_thread += 2)
@@ -314,7 +317,7 @@ static void texts_are_attended_together_as_alone(void **state)
         struct caches c = open_caches(f, types[i], false);
         store_all(f, &c);
         for (size_t k = 0; k < sizeof hows / sizeof *hows; k++)
-            expect_all_batches(f, &c, &hows[k]);
+            expect_batches(f, &c, &hows[k], i + (int)k, 3);
         close_caches(f, &c);
     }
 }
@@ -326,7 +329,7 @@ static void latent_caches_are_attended_together_as_alone(void **state)
     for (int i = 0; i < 2; i++) {
         struct caches c = open_caches(f, types[i], true);
         store_all(f, &c);
-        expect_all_batches(f, &c, &(struct how){0});
+        expect_batches(f, &c, &(struct how){0}, i, 2);
         close_caches(f, &c);
     }
 }
@@ -344,7 +347,7 @@ static void chosen_positions_are_attended_together_as_alone(void **state)
             struct caches c = open_caches(f, types[i], is_latent);
             store_all(f, &c);
             for (int k = 0; k < n; k++)
-                expect_all_batches(f, &c, &(struct how){.n_chosen = chosen[k]});
+                expect_batches(f, &c, &(struct how){.n_chosen = chosen[k]}, 0, 1);
             close_caches(f, &c);
         }
 }
