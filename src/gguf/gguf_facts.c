@@ -212,6 +212,7 @@ static err_code add_tensor(struct model_facts *f, const struct gguf *g, const st
         TRY(add_routed(f, l, g, t, rest, e));
     } else {
         l->other_bytes += t->n_bytes;
+        l->has_dense_ffn |= use == GGUF_USE_DENSE_FFN;
         if (use == GGUF_USE_SHARED_EXPERT && is_weight(t->name) && is_ffn_part(rest, "_shexp", &part))
             l->n_ff_shexp = ffn_width(t, part);
     }
@@ -241,7 +242,10 @@ static void sum_layers(struct model_facts *f, const uint32_t *n_expert_used)
             continue;
         widen(&f->n_ff_shexp_min, &f->n_ff_shexp_max, l->n_ff_shexp);
         if (l->n_expert == 0) {
-            f->n_layer_dense++;
+            if (l->has_dense_ffn)
+                f->n_layer_dense++;
+            else
+                f->n_layer_mixing++;
             continue;
         }
         f->n_layer_moe++;

@@ -33,10 +33,11 @@ const char *gguf_use_name(enum gguf_use use);
 enum gguf_use gguf_tensor_use(const struct gguf_tensor *t, int *layer);
 
 struct model_layer_facts {
-    uint32_t n_expert, n_expert_used; /* 0: a dense layer */
+    uint32_t n_expert, n_expert_used; /* 0: a layer without experts */
     uint32_t n_ff_exp;                /* width of a routed expert */
     uint32_t n_ff_shexp;              /* width of the shared expert(s) together; 0: none */
     bool is_nextn;
+    bool has_dense_ffn;    /* beside experts, too */
     uint64_t expert_bytes; /* one routed expert: all its tensors' slices */
     uint64_t routed_bytes; /* all routed experts */
     uint64_t other_bytes;  /* everything else of the layer, shared experts included */
@@ -50,8 +51,8 @@ struct model_type_facts {
 
 struct model_facts {
     struct gguf_string architecture, name; /* borrowed from the view; empty when absent */
-    uint32_t n_layer;                      /* all of them: dense + MoE + nextn */
-    uint32_t n_layer_dense, n_layer_moe, n_layer_nextn;
+    uint32_t n_layer;                      /* all of them: dense, MoE, nextn, and those that only mix tokens */
+    uint32_t n_layer_dense, n_layer_moe, n_layer_nextn, n_layer_mixing;
     uint32_t n_embd, n_ctx_train, n_vocab;
     uint32_t n_expert, n_expert_used; /* the largest of any layer */
     uint32_t n_expert_shared;         /* as the metadata says; widths are the layers' */

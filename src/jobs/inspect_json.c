@@ -232,6 +232,7 @@ static json_t *model(struct out_json *o, const struct model_facts *f)
     set(o, m, "layers_dense", integer(o, f->n_layer_dense));
     set(o, m, "layers_moe", integer(o, f->n_layer_moe));
     set(o, m, "layers_nextn", integer(o, f->n_layer_nextn));
+    set(o, m, "layers_mixing", integer(o, f->n_layer_mixing));
     set(o, m, "embedding_width", integer(o, f->n_embd));
     set(o, m, "vocabulary", integer(o, f->n_vocab));
     set(o, m, "trained_context", integer(o, f->n_ctx_train));

@@ -183,6 +183,8 @@ static void print_shape(FILE *out, const struct model_facts *f)
     fputc('\n', out);
     print_label(out, "layers");
     fprintf(out, "%" PRIu32 " (%" PRIu32 " dense, %" PRIu32 " MoE", f->n_layer, f->n_layer_dense, f->n_layer_moe);
+    if (f->n_layer_mixing)
+        fprintf(out, ", %" PRIu32 " without a feed-forward part", f->n_layer_mixing);
     if (f->n_layer_nextn)
         fprintf(out, ", %" PRIu32 " nextn: not used for plain decoding", f->n_layer_nextn);
     fputs(")\n", out);

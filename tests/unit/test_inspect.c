@@ -215,6 +215,22 @@ static void assert_prints(const char *text, const char *words)
         fail_msg("\"%s\" is not in\n%s", words, text);
 }
 
+static void layers_without_a_feed_forward_part_are_no_dense_ones(void **state)
+{
+    struct gguf_writer *w = new_writer();
+    char *text;
+    struct err e = {0};
+    add_metadata(w);
+    add(w, "token_embd.weight", QUANT_F32, 32, 10, 0);
+    add(w, "blk.0.attn_q.weight", QUANT_F32, 32, 32, 0);
+    add(w, "blk.1.ffn_up.weight", QUANT_F32, 32, 64, 0);
+    add(w, "blk.2.ffn_up_exps.weight", QUANT_F32, 32, 32, 4);
+    add(w, "blk.2.ffn_down_exps.weight", QUANT_F32, 32, 32, 4);
+    assert_int_equal(print(&text, save(w, "mixing.gguf").s, false, NULL, &e), ERR_OK);
+    assert_prints(text, "4 (1 dense, 1 MoE, 1 without a feed-forward part, 1 nextn: not used for plain decoding)");
+    free(text);
+}
+
 static void text_shows_metadata_types_and_facts(void **state)
 {
     char *text;
@@ -685,6 +701,7 @@ int main(void)
         cmocka_unit_test(facts_list_types_by_bytes),
         cmocka_unit_test(facts_refuse_contradictions),
         cmocka_unit_test(facts_of_no_language_model_are_zero),
+        cmocka_unit_test(layers_without_a_feed_forward_part_are_no_dense_ones),
         cmocka_unit_test(text_shows_metadata_types_and_facts),
         cmocka_unit_test(json_gives_the_same_facts),
         cmocka_unit_test(odd_metadata_does_not_break_the_json),
