@@ -12,17 +12,15 @@
 
 /* ---- keys ---------------------------------------------------------------------------------------------------- */
 
-enum { KEY_BYTES = 160 };
-
-static void arch_key(const struct loader *l, const char *suffix, char key[KEY_BYTES])
+void load_key(const struct loader *l, const char *suffix, char key[LOAD_KEY_BYTES])
 {
-    snprintf(key, KEY_BYTES, "%s.%s", l->m->arch, suffix);
+    snprintf(key, LOAD_KEY_BYTES, "%s.%s", l->m->arch, suffix);
 }
 
 bool load_has_key(const struct loader *l, const char *suffix)
 {
-    char key[KEY_BYTES];
-    arch_key(l, suffix, key);
+    char key[LOAD_KEY_BYTES];
+    load_key(l, suffix, key);
     return gguf_find(l->g, key) != NULL;
 }
 
@@ -34,9 +32,9 @@ static err_code too_large(const struct loader *l, const char *key, uint64_t v, s
 
 err_code load_u32(struct loader *l, const char *suffix, int64_t *out, struct err *e)
 {
-    char key[KEY_BYTES];
+    char key[LOAD_KEY_BYTES];
     uint32_t v;
-    arch_key(l, suffix, key);
+    load_key(l, suffix, key);
     TRY(gguf_need_u32(l->g, key, &v, e));
     *out = v;
     return *out <= LOAD_MAX_U32 ? ERR_OK : too_large(l, key, v, e);
@@ -44,8 +42,8 @@ err_code load_u32(struct loader *l, const char *suffix, int64_t *out, struct err
 
 err_code load_u32_opt(struct loader *l, const char *suffix, int64_t *out, struct err *e)
 {
-    char key[KEY_BYTES];
-    arch_key(l, suffix, key);
+    char key[LOAD_KEY_BYTES];
+    load_key(l, suffix, key);
     return gguf_find(l->g, key) ? load_u32(l, suffix, out, e) : ERR_OK;
 }
 
@@ -63,9 +61,9 @@ static err_code take_f32(const struct loader *l, const char *key, const struct f
 
 err_code load_f32_opt(struct loader *l, const char *suffix, const struct f32_range *range, float *out, struct err *e)
 {
-    char key[KEY_BYTES];
+    char key[LOAD_KEY_BYTES];
     float v = *out;
-    arch_key(l, suffix, key);
+    load_key(l, suffix, key);
     if (!gguf_find(l->g, key))
         return ERR_OK;
     TRY(gguf_opt_f32(l->g, key, &v, e));
@@ -74,23 +72,23 @@ err_code load_f32_opt(struct loader *l, const char *suffix, const struct f32_ran
 
 err_code load_f32(struct loader *l, const char *suffix, const struct f32_range *range, float *out, struct err *e)
 {
-    char key[KEY_BYTES];
-    arch_key(l, suffix, key);
+    char key[LOAD_KEY_BYTES];
+    load_key(l, suffix, key);
     TRY(gguf_need_f32(l->g, key, out, e));
     return load_f32_opt(l, suffix, range, out, e);
 }
 
 err_code load_bool_opt(struct loader *l, const char *suffix, bool *out, struct err *e)
 {
-    char key[KEY_BYTES];
-    arch_key(l, suffix, key);
+    char key[LOAD_KEY_BYTES];
+    load_key(l, suffix, key);
     return gguf_opt_bool(l->g, key, out, e);
 }
 
 err_code load_layer_u32_opt(struct loader *l, const char *suffix, int64_t layer, int64_t *out, struct err *e)
 {
-    char key[KEY_BYTES];
-    arch_key(l, suffix, key);
+    char key[LOAD_KEY_BYTES];
+    load_key(l, suffix, key);
     if (!gguf_find(l->g, key))
         return ERR_OK;
     uint32_t *all = mem_calloc((size_t)l->n_block, sizeof *all);
@@ -106,11 +104,11 @@ err_code load_layer_u32_opt(struct loader *l, const char *suffix, int64_t layer,
 err_code load_layer_f32_opt(struct loader *l, const char *suffix, int64_t layer, const struct f32_range *range,
                             float *out, struct err *e)
 {
-    char key[KEY_BYTES];
+    char key[LOAD_KEY_BYTES];
     const void *all;
     uint64_t n;
     float v;
-    arch_key(l, suffix, key);
+    load_key(l, suffix, key);
     const struct gguf_value *value = gguf_find(l->g, key);
     if (!value || value->type != GGUF_ARRAY)
         return load_f32_opt(l, suffix, range, out, e);
@@ -124,10 +122,10 @@ err_code load_layer_f32_opt(struct loader *l, const char *suffix, int64_t layer,
 
 err_code load_layer_flag_opt(struct loader *l, const char *suffix, int64_t layer, bool *out, struct err *e)
 {
-    char key[KEY_BYTES];
+    char key[LOAD_KEY_BYTES];
     const void *flags;
     uint64_t n;
-    arch_key(l, suffix, key);
+    load_key(l, suffix, key);
     const struct gguf_value *v = gguf_find(l->g, key);
     if (!v || v->type != GGUF_ARRAY)
         return ERR_OK;
@@ -396,82 +394,6 @@ err_code load_table(struct loader *l, int64_t layer, const char *name, int64_t n
 }
 
 /* ---- trunk --------------------------------------------------------------------------------------------------- */
-
-/* The factor of a rope scaling; 1 where there is none. */
-static err_code scaling_factor(struct loader *l, float *factor, struct err *e)
-{
-    *factor = 1;
-    TRY(load_f32_opt(l, "rope.scaling.factor", &load_factor_range, factor, e));
-    if (*factor == 0)
-        *factor = 1;
-    return ERR_OK;
-}
-
-/* The pair whose wavelength makes n_turn turns in the original context. */
-static double yarn_pair(int64_t n_rot, double n_ctx, double n_turn, double base)
-{
-    return (double)n_rot * log(n_ctx / (n_turn * 2 * 3.14159265358979323846)) / (2 * log(base));
-}
-
-static err_code load_yarn(struct loader *l, int64_t n_rot, struct rope_angles *a, struct err *e)
-{
-    static const struct f32_range positive = {1e-6f, 1e6f, false};
-    float factor, beta_fast = 32, beta_slow = 1, attn_factor = 1, log_mul = 0;
-    int64_t n_ctx = l->m->n_ctx_train;
-    TRY(scaling_factor(l, &factor, e));
-    TRY(load_u32_opt(l, "rope.scaling.original_context_length", &n_ctx, e));
-    TRY(load_f32_opt(l, "rope.scaling.yarn_beta_fast", &positive, &beta_fast, e));
-    TRY(load_f32_opt(l, "rope.scaling.yarn_beta_slow", &positive, &beta_slow, e));
-    TRY(load_f32_opt(l, "rope.scaling.attn_factor", &positive, &attn_factor, e));
-    TRY(load_f32_opt(l, "rope.scaling.yarn_log_multiplier", &load_factor_range, &log_mul, e));
-    a->yarn = true;
-    a->freq_scale = 1 / factor;
-    a->yarn_low = fmaxf(0, (float)floor(yarn_pair(n_rot, (double)n_ctx, beta_fast, a->freq_base)));
-    a->yarn_high = fminf((float)n_rot - 1, (float)ceil(yarn_pair(n_rot, (double)n_ctx, beta_slow, a->freq_base)));
-    a->magnitude = attn_factor;
-    if (log_mul == 0 && factor > 1)
-        a->magnitude *= 1 + 0.1f * logf(factor);
-    return ERR_OK;
-}
-
-int load_add_rope(struct model *m, struct rope_table r)
-{
-    assert(m->n_rope < MODEL_MAX_ROPE);
-    m->ropes[m->n_rope] = r;
-    return m->n_rope++;
-}
-
-err_code load_rope_angles(struct loader *l, const char *base_key, int64_t n_rot, struct rope_angles *out, struct err *e)
-{
-    *out = (struct rope_angles){.freq_base = 10000, .freq_scale = 1, .magnitude = 1};
-    TRY(load_f32_opt(l, base_key, &load_base_range, &out->freq_base, e));
-    char key[KEY_BYTES];
-    struct gguf_string type = {"linear", 6}; /* which is nothing without a factor */
-    arch_key(l, "rope.scaling.type", key);
-    TRY(gguf_opt_string(l->g, key, &type, e));
-    if (!strcmp(type.s, "linear")) {
-        float factor;
-        TRY(scaling_factor(l, &factor, e));
-        out->freq_scale = 1 / factor;
-    } else if (!strcmp(type.s, "yarn")) {
-        TRY(load_yarn(l, n_rot, out, e));
-    } else if (strcmp(type.s, "none") != 0) {
-        return err_set(e, ERR_UNSUPPORTED, "%s: %s is \"%s\"; this version knows none, linear and yarn",
-                       gguf_file_path(l->g, 0), key, type.s);
-    }
-    return ERR_OK;
-}
-
-err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const char *divisors, int *index,
-                   struct err *e)
-{
-    struct rope_table r = {.n_rot = n_rot};
-    TRY(load_rope_angles(l, base_key, n_rot, &r.angles, e));
-    if (divisors)
-        TRY(load_vector(l, LOAD_INPUT, divisors, n_rot / 2, false, &r.divisors, e));
-    *index = load_add_rope(l->m, r);
-    return ERR_OK;
-}
 
 /* Says which device computes which layers, once their number is known. */
 static err_code take_stages(struct loader *l, struct err *e)
@@ -894,83 +816,6 @@ err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules
     TRY(load_routed(l, layer, rules->is_ungated, y, e));
     m->n_moe_layer++;
     return load_shared(l, layer, rules->is_ungated, y, e);
-}
-
-err_code load_is_windowed(struct loader *l, int64_t layer, int64_t period, bool full_first, bool *windowed,
-                          struct err *e)
-{
-    static const char pattern[] = "attention.sliding_window_pattern";
-    char key[KEY_BYTES];
-    arch_key(l, pattern, key);
-    const struct gguf_value *v = gguf_find(l->g, key);
-    if (v && v->type != GGUF_ARRAY)
-        TRY(load_u32(l, pattern, &period, e));
-    *windowed = period > 0 && (full_first ? layer : layer + 1) % period != 0;
-    return load_layer_flag_opt(l, pattern, layer, windowed, e);
-}
-
-err_code load_window(struct loader *l, int64_t layer, int64_t period, bool full_first, int64_t *window, struct err *e)
-{
-    bool windowed;
-    TRY(load_is_windowed(l, layer, period, full_first, &windowed, e));
-    *window = 0;
-    return windowed ? load_u32(l, "attention.sliding_window", window, e) : ERR_OK;
-}
-
-/* How many elements a windowed layer rotates: as many as the others unless the file says so. */
-static err_code load_window_n_rot(struct loader *l, const struct attention *a, int64_t *n_rot, struct err *e)
-{
-    *n_rot = a->n_rot;
-    TRY(load_u32_opt(l, "rope.dimension_count_swa", n_rot, e));
-    if (*n_rot < 2 || *n_rot % 2 || *n_rot > a->head_dim)
-        return err_set(e, ERR_FORMAT,
-                       "%s: %s.rope.dimension_count_swa is %lld, expected an even number of at most the %lld of a head",
-                       gguf_file_path(l->g, 0), l->m->arch, (long long)*n_rot, (long long)a->head_dim);
-    return ERR_OK;
-}
-
-/* What windowed layers rotate by, where it is something else than what the others do: by a base or a number of elements
- * of their own, or by plain angles. */
-static err_code load_window_rope(struct loader *l, bool is_plain, struct attention *a, struct err *e)
-{
-    struct model *m = l->m;
-    int64_t n_rot;
-    TRY(load_window_n_rot(l, a, &n_rot, e));
-    bool has_base = load_has_key(l, "rope.freq_base_swa"), is_as_long = n_rot == a->n_rot;
-    if (!has_base && !is_plain && is_as_long)
-        return ERR_OK;
-    if (m->n_rope == 1) {
-        int index;
-        TRY(load_rope(l, has_base ? "rope.freq_base_swa" : "rope.freq_base", n_rot, NULL, &index, e));
-        struct rope_angles *angles = &m->ropes[index].angles;
-        if (is_plain)
-            *angles = (struct rope_angles){.freq_base = angles->freq_base, .freq_scale = 1, .magnitude = 1};
-        if (is_as_long)
-            m->ropes[index].divisors = m->ropes[0].divisors;
-    }
-    a->n_rot = n_rot;
-    a->rope_table = a->q_rope_table = 1;
-    return ERR_OK;
-}
-
-err_code load_pattern_windows(struct loader *l, struct err *e)
-{
-    static const char pattern[] = "attention.sliding_window_pattern";
-    struct model *m = l->m;
-    int windowed_rope = 1;
-    if (!load_has_key(l, pattern))
-        return err_set(e, ERR_FORMAT, "%s: key %s.%s is missing", gguf_file_path(l->g, 0), m->arch, pattern);
-    for (int64_t i = 0; i < m->n_layer; i++) {
-        struct attention *a = &m->layers[i].attn;
-        TRY(load_window(l, i, 1, false, &a->window, e));
-        if (!a->window)
-            continue;
-        TRY(load_window_n_rot(l, a, &a->n_rot, e));
-        if (m->n_rope == 1)
-            TRY(load_rope(l, "rope.freq_base_swa", a->n_rot, NULL, &windowed_rope, e));
-        a->rope_table = a->q_rope_table = windowed_rope;
-    }
-    return ERR_OK;
 }
 
 static err_code find_mixer(struct loader *l, int64_t layer, const struct transformer_rules *r, struct layer *y,

@@ -25,6 +25,8 @@ typedef err_code arch_load_fn(struct loader *l, struct err *e);
 
 /* ---- keys: "SUFFIX" stands for "ARCH.SUFFIX" ----------------------------------------------------------------- */
 
+enum { LOAD_KEY_BYTES = 160 };
+void load_key(const struct loader *l, const char *suffix, char key[LOAD_KEY_BYTES]); /* the whole key */
 bool load_has_key(const struct loader *l, const char *suffix);
 /* Counts and lengths are at most this, so that a product of two of them, four times over, fits in 64 bits. */
 enum { LOAD_MAX_U32 = 1 << 30 };
@@ -139,22 +141,25 @@ MUST_USE err_code load_attention_gate(struct loader *l, int64_t layer, enum act_
 MUST_USE err_code load_rope_angles(struct loader *l, const char *base_key, int64_t n_rot, struct rope_angles *out,
                                    struct err *e);
 
-/* Adds a table of such angles to the model: those of n_rot dimensions with the base of `base_key` or else 10000, the
- * file's scaling, and the divisors of a tensor that may be absent (NULL: none). */
+/* Adds a table of such angles to the model, with the divisors of a tensor that may be absent (NULL: none). */
 MUST_USE err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const char *divisors, int *index,
                             struct err *e);
+
+/* Adds a table to model.ropes and returns its index. */
+int load_add_rope(struct model *m, struct rope_table r);
 
 /* Whether a layer attends to a window only: as the file's pattern says, else all but the last of every `period`, or the
  * first. */
 MUST_USE err_code load_is_windowed(struct loader *l, int64_t layer, int64_t period, bool full_first, bool *windowed,
                                    struct err *e);
 
-/* Adds a table to model.ropes and returns its index. */
-int load_add_rope(struct model *m, struct rope_table r);
-
 /* The window of a layer; 0 when it attends to everything, as load_is_windowed says. */
 MUST_USE err_code load_window(struct loader *l, int64_t layer, int64_t period, bool full_first, int64_t *window,
                               struct err *e);
+
+/* What a windowed layer rotates by, where it is something else than what the others do: by a base or a number of
+ * elements of their own, or by plain angles. */
+MUST_USE err_code load_window_rope(struct loader *l, bool is_plain, struct attention *a, struct err *e);
 
 /* Which layers attend to a window, as the file's pattern says, which must be there: these rotate by
  * rope.dimension_count_swa elements, or as many as the others, and by a base of their own, 10000 unless the file says

@@ -214,11 +214,15 @@ static void check_rope_exact(struct check *c, enum kernel_rope mode)
     expect(c, ok, "rope scalar mode %d", mode);
 }
 
-/* Both limits and what they leave alone, by the formula; more numbers than a vector has. */
-static void check_oai_exact(struct check *c)
+/* Activations whose factors have a limit, and what it leaves alone, by the formula; more numbers than a vector has.
+ * limit: 0 where the activation has its own. */
+static void check_limited(struct check *c, enum kernel_act_fn fn, float limit)
 {
-    static const float gates[] = {6.5f, 7, 7.5f, 1e30f, -7.5f, -20, 0}, ups[] = {6.5f, 7, 9, 1e30f, -6.5f, -7, -9, -1};
+    static const float gates[] = {2, 3, 3.4f, 6.5f, 7, 7.5f, 1e30f, -1.3f, -7.5f, -20, 0, NAN};
+    static const float ups[] = {2.9f, 3, 4, 6.5f, 7, 9, 1e30f, -1, -2.9f, -3, -6.5f, -7, -9};
     enum { N = (int)(sizeof gates / sizeof *gates) * (int)(sizeof ups / sizeof *ups) };
+    bool is_oai = fn == KERNEL_SWIGLU_OAI;
+    double most = is_oai ? 7 : (double)limit, bound = is_oai ? 16 : 10;
     float gate[N], up[N], y[N];
     for (int i = 0; i < N; i++) {
         gate[i] = gates[i / N_OF(ups)];
@@ -226,35 +230,19 @@ static void check_oai_exact(struct check *c)
     }
     for (int t = 0; t <= c->n_table; t++) {
         const struct kernels *table = t < c->n_table ? c->tables[t] : kernels_reference();
-        table->act_mul(KERNEL_SWIGLU_OAI, 0, y, gate, up, N);
+        table->act_mul(fn, limit, y, gate, up, N);
         for (int i = 0; i < N; i++) {
-            double g = gate[i] > 7 ? 7 : (double)gate[i], u = up[i] > 7 ? 7 : up[i] < -7 ? -7 : (double)up[i];
-            double want = g / (1 + exp(-1.702 * g)) * (u + 1);
-            expect(c, near((double)y[i], want, 16 + 2 * fabs(g)), "swiglu_oai %s of %g, %g is %a, expected %a",
-                   table->name, (double)gate[i], (double)up[i], (double)y[i], want);
-        }
-    }
-}
-
-/* The limit of SiLU's factors and what it leaves alone; more numbers than a vector has. */
-static void check_limit_exact(struct check *c)
-{
-    static const float gates[] = {2, 3, 3.4f, 1e30f, -1.3f, -20, 0, NAN}, ups[] = {2.9f, 3, 4, 1e30f, -2.9f, -3, -9};
-    enum { N = (int)(sizeof gates / sizeof *gates) * (int)(sizeof ups / sizeof *ups) };
-    float gate[N], up[N], y[N];
-    for (int i = 0; i < N; i++) {
-        gate[i] = gates[i / N_OF(ups)];
-        up[i] = ups[i % N_OF(ups)];
-    }
-    for (int t = 0; t <= c->n_table; t++) {
-        const struct kernels *table = t < c->n_table ? c->tables[t] : kernels_reference();
-        table->act_mul(KERNEL_SILU, 3, y, gate, up, N);
-        for (int i = 0; i < N; i++) {
-            double g = (double)gate[i] / (1 + exp(-(double)gate[i])), u = (double)up[i];
-            double want = (g > 3 ? 3 : g) * (u > 3 ? 3 : u < -3 ? -3 : u);
-            expect(c, isnan(g) ? isnan(y[i]) : near((double)y[i], want, 10),
-                   "silu within 3 %s of %g, %g is %a, expected %a", table->name, (double)gate[i], (double)up[i],
-                   (double)y[i], want);
+            double g = (double)gate[i], u = fmax(-most, fmin((double)up[i], most)), want;
+            if (is_oai) {
+                g = g > most ? most : g;
+                want = g / (1 + exp(-1.702 * g)) * (u + 1);
+            } else {
+                want = g / (1 + exp(-g));
+                want = (want > most ? most : want) * u;
+            }
+            expect(c, isnan(g) ? isnan(y[i]) : near((double)y[i], want, bound + (is_oai ? 2 * fabs(g) : 0)),
+                   "activation %d within a limit, %s of %g, %g is %a, expected %a", (int)fn, table->name,
+                   (double)gate[i], (double)up[i], (double)y[i], want);
         }
     }
 }
@@ -372,9 +360,9 @@ void check_row_kernels(struct check *c)
         if (op == ROPE_NORMAL || op == ROPE_NEOX)
             check_rope_exact(c, op == ROPE_NORMAL ? KERNEL_ROPE_NORMAL : KERNEL_ROPE_NEOX);
         if (op == SWIGLU_OAI)
-            check_oai_exact(c);
+            check_limited(c, KERNEL_SWIGLU_OAI, 0);
         if (op == SILU_LIMITED)
-            check_limit_exact(c);
+            check_limited(c, KERNEL_SILU, 3);
         group_end(c, op_names[op]);
     }
     group_begin(c);

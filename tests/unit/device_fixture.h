@@ -55,8 +55,8 @@ static inline bool vulkan_is_software(void)
     return is;
 }
 
-/* Of the combinations of settings that a test runs through, each; with a software driver, for which all take minutes,
- * one of `step`: of each value, so long as `sum` adds up the numbers of those that are combined. */
+/* Whether a test tries a combination of settings, whose numbers add up to `sum`. Any device tries all of them, but a
+ * software driver, which would take minutes, one of `step`: each setting still has its turn. */
 static inline bool is_tested(int sum, int step)
 {
     static int is_slow = -1;

@@ -13,7 +13,8 @@
 #include "base/pool.h"
 #include "vulkan/vulkan.h"
 
-enum { MOST_K = 1280, MOST_M = 131, MOST_ROWS = 256 };
+enum { MOST_K = 1280, MOST_ROWS = 256 };
+enum { MOST_M = 131 }; /* tokens of a product, and pairs of a token and an expert */
 
 struct fixture {
     struct pool *pool;
