@@ -299,13 +299,14 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             latent attention; vec[0]: a sink's score for each head, or absent; attention
  * CONV        in: x [n][M], from, to.  out: [n][M].  vec[0]: taps [n][n_tap], the oldest first; vec[1]: bias [n] or
  *             absent; conv; state[0]: the last inputs [n][n_tap-1], the oldest first
- * DELTA       in: q, k and v of all heads in one row [2*n_head_k*dk + n_head_v*dv][M], alpha and beta [n_head_v][M],
- *             from, to.  out: [n_head_v*dv][M].  vec[0]: dt bias, vec[1]: a, [n_head_v] both; delta;
- *             state[0]: [dk][dv][n_head_v].
+ * DELTA       in: q, k and v of all heads in one row [2*n_head_k*dk + n_head_v*dv][M], alpha [n_decay*n_head_v][M],
+ *             beta [n_head_v][M], from, to.  out: [n_head_v*dv][M].  vec[0]: dt bias [n_decay*n_head_v], vec[1]: a
+ *             [n_head_v]; delta; state[0]: [dk][dv][n_head_v].
  *             q and k are divided by sqrt(sum of squares + eps), q also by sqrt(dk);
- *             decay = exp(a * softplus(alpha + dt)); beta passes through sigmoid
- * SSM         as DELTA, but beta is absent: it is softplus(alpha + dt), q and k are taken as they are, and nothing that
- *             the state has is subtracted from v (kernels.h).  vec[2]: skip [n_head_v]
+ *             decay = exp(a * softplus(alpha + dt)), of which a head has n_decay: 1, or dk, one for each key dimension;
+ *             beta passes through sigmoid
+ * SSM         as DELTA, but n_decay is 1 and beta is absent: it is softplus(alpha + dt), q and k are taken as they
+ *             are, and nothing that the state has is subtracted from v (kernels.h).  vec[2]: skip [n_head_v]
  * ACT_MUL     in: gate, up.  out: like up.  act, act_limit.  Rows of gate may be shorter by a whole factor: an element
  *             is then that of as many of up's, which follow each other, and there is no limit
  * ADD         in: a, b.  out: like them, may be a

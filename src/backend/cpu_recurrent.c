@@ -94,9 +94,11 @@ struct delta_loop {
     struct cpu *c;
     const struct op *op;
     int64_t dk, dv, n_head_k, n_head_v, m;
-    float *qk;           /* q, then k: [2 * dk][M][n_head_k] */
-    float *decay, *beta; /* [M][n_head_v] */
-    bool is_space;       /* SSM */
+    int64_t n_decay; /* of a head: 1 or dk */
+    float *qk;       /* q, then k: [2 * dk][M][n_head_k] */
+    float *decay;    /* [n_decay][M][n_head_v] */
+    float *beta;     /* [M][n_head_v] */
+    bool is_space;   /* SSM */
 };
 
 /* q and k of one head and token, which DELTA takes of length 1 (q also scaled). */
@@ -113,7 +115,24 @@ static void prepare_qk(const struct delta_loop *d, const float *x, bool is_k, fl
         y[j] = y[j] * scale;
 }
 
-/* Prepares one token: q and k of each head, the gates to decay and beta. */
+/* The decays of a head at row i. Gives the last one's softplus, which is all of them where there is one. */
+static float find_decays(const struct delta_loop *d, int64_t head, int64_t i)
+{
+    const struct kernels *kern = d->c->kernels;
+    const float *alpha = tensor_row(&d->op->in[1], i) + head * d->n_decay;
+    const float *dt = (const float *)tensor_data(&d->op->vec[0]) + head * d->n_decay;
+    float a = ((const float *)tensor_data(&d->op->vec[1]))[head], one = 1, softplus = 0, sum;
+    float *decay = d->decay + (head * d->m + i) * d->n_decay;
+    for (int64_t j = 0; j < d->n_decay; j++) {
+        float s = alpha[j] + dt[j];
+        kern->act_mul(KERNEL_SOFTPLUS, 0, &softplus, &s, &one, 1);
+        decay[j] = softplus * a;
+    }
+    kern->exp_sum(decay, decay, 0, d->n_decay, &sum);
+    return softplus;
+}
+
+/* Prepares one token: q and k of each head, beta and, of heads that have one, the decay. */
 static void delta_prepare(void *arg, size_t t, int thread)
 {
     const struct delta_loop *d = arg;
@@ -125,20 +144,21 @@ static void delta_prepare(void *arg, size_t t, int thread)
         bool is_k = h >= d->n_head_k;
         prepare_qk(d, x + h * d->dk, is_k, d->qk + ((h % d->n_head_k * d->m + i) * 2 + is_k) * d->dk);
     }
-    const float *alpha = (const float *)tensor_data(&op->in[1]) + i * d->n_head_v;
     const float *b = d->is_space ? NULL : (const float *)tensor_data(&op->in[2]) + i * d->n_head_v;
-    const float *dt = tensor_data(&op->vec[0]), *a = tensor_data(&op->vec[1]);
     for (int64_t h = 0; h < d->n_head_v; h++) {
-        float s = alpha[h] + dt[h], one = 1, sum;
-        float softplus, log_decay;
-        kern->act_mul(KERNEL_SOFTPLUS, 0, &softplus, &s, &one, 1);
-        log_decay = softplus * a[h];
-        kern->exp_sum(&d->decay[h * d->m + i], &log_decay, 0, 1, &sum);
+        float one = 1, step = d->n_decay == 1 ? find_decays(d, h, i) : 0;
         if (d->is_space)
-            d->beta[h * d->m + i] = softplus;
+            d->beta[h * d->m + i] = step;
         else
             kern->act_mul(KERNEL_SIGMOID, 0, &d->beta[h * d->m + i], &b[h], &one, 1);
     }
+}
+
+/* The decays of one head and token, where there are so many that they are work of their own. */
+static void delta_decays(void *arg, size_t task, int thread)
+{
+    const struct delta_loop *d = arg;
+    find_decays(d, (int64_t)task % d->n_head_v, (int64_t)task / d->n_head_v);
 }
 
 /* Puts value dimensions [v0, v1) of the state that a run begins with into the page that it leaves. */
@@ -175,15 +195,17 @@ static void delta_run(const struct delta_loop *d, const struct run *r, int64_t h
         const struct kernel_recurrence a = {.n = n,
                                             .n_dim = n_dim,
                                             .dk = d->dk,
-                                            .decay = d->decay + head * d->m + row,
+                                            .decay = d->decay + (head * d->m + row) * d->n_decay,
                                             .beta = d->beta + head * d->m + row,
                                             .q = qk,
                                             .k = qk + d->dk,
                                             .v = vo,
                                             .o = vo,
-                                            .ld_gate = 1,
+                                            .ld_decay = d->n_decay,
+                                            .ld_beta = 1,
                                             .ld_qk = 2 * d->dk,
                                             .ld_v = n_dim,
+                                            .decays_by_dim = d->n_decay > 1,
                                             .skip = skip};
         (d->is_space ? d->c->kernels->state_space : d->c->kernels->delta_rule)(s, &a);
         for (int64_t t = 0; t < n; t++)
@@ -219,16 +241,20 @@ void cpu_op_delta(struct cpu *c, const struct op *op)
                            .dv = s->ne[1],
                            .n_head_v = s->ne[2],
                            .n_head_k = op->delta.n_head_k,
+                           .n_decay = op->in[1].ne[0] / s->ne[2],
                            .m = op->in[0].ne[1],
                            .is_space = op->kind == OP_SSM};
     size_t qk_bytes = align64((size_t)(2 * d.n_head_k * d.dk * d.m) * sizeof(float));
     size_t gate_bytes = align64((size_t)(d.n_head_v * d.m) * sizeof(float));
-    char *work = cpu_scratch(c, SCRATCH_HIDDEN, qk_bytes + 2 * gate_bytes);
+    size_t decay_bytes = align64((size_t)(d.n_head_v * d.n_decay * d.m) * sizeof(float));
+    char *work = cpu_scratch(c, SCRATCH_HIDDEN, qk_bytes + decay_bytes + gate_bytes);
     if (!work)
         return;
     d.qk = (float *)work;
     d.decay = (float *)(work + qk_bytes);
-    d.beta = (float *)(work + qk_bytes + gate_bytes);
+    d.beta = (float *)(work + qk_bytes + decay_bytes);
     pool_run(c->pool, (size_t)d.m, delta_prepare, &d);
+    if (d.n_decay > 1)
+        pool_run(c->pool, (size_t)(d.m * d.n_head_v), delta_decays, &d);
     pool_run(c->pool, (size_t)(d.n_head_v * delta_n_chunk(&d)), delta_task, &d);
 }

@@ -296,14 +296,16 @@ static err_code check_delta(const struct op_checker *c)
     CHECK(c, n_head_k > 0 && ne[2] % n_head_k == 0, "there are %lld value heads for %lld key heads", (long long)ne[2],
           (long long)n_head_k);
     TRY(check_rows(c, "q, k and v", &op->in[0], 2 * n_head_k * ne[0] + ne[2] * ne[1], ANY));
-    TRY(check_rows(c, "alpha", &op->in[1], ne[2], m));
+    bool by_dim = op->kind == OP_DELTA && op->in[1].ne[0] == ne[0] * ne[2];
+    int64_t n_alpha = by_dim ? ne[0] * ne[2] : ne[2];
+    TRY(check_rows(c, "alpha", &op->in[1], n_alpha, m));
     if (op->kind == OP_DELTA)
         TRY(check_rows(c, "beta", &op->in[2], ne[2], m));
     else
         TRY(check_needed_vec(c, 2, "skip", ne[2]));
     TRY(check_ints(c, "from", &op->in[3], m));
     TRY(check_ints(c, "to", &op->in[4], m));
-    TRY(check_needed_vec(c, 0, "dt bias", ne[2]));
+    TRY(check_needed_vec(c, 0, "dt bias", n_alpha));
     TRY(check_needed_vec(c, 1, "a", ne[2]));
     return check_rows(c, "out", &op->out[0], ne[2] * ne[1], m);
 }

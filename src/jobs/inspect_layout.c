@@ -36,10 +36,11 @@ static void say_rope(struct inspect_words *w, const struct model *m, const struc
 
 static void say_latent(struct inspect_words *w, const struct model *m, const struct attention *a)
 {
-    say(w, "latent attention: %lld heads of %lld, of which %lld are rotated, values of %lld", (long long)a->n_head,
-        (long long)(a->latent.n_nope + a->n_rot), (long long)a->n_rot, (long long)a->latent.n_value);
-    say(w, "\none latent vector of %lld and %lld rotated for all heads", (long long)a->latent.n_latent,
-        (long long)a->n_rot);
+    const char *part = a->rope_table < 0 ? "shared" : "rotated";
+    say(w, "latent attention: %lld heads of %lld, of which %lld are %s, values of %lld", (long long)a->n_head,
+        (long long)(a->latent.n_nope + a->n_rot), (long long)a->n_rot, part, (long long)a->latent.n_value);
+    say(w, "\none latent vector of %lld and %lld %s for all heads", (long long)a->latent.n_latent, (long long)a->n_rot,
+        part);
     if (a->latent.q_a)
         say(w, "; queries through a rank of %lld", (long long)a->latent.n_q_latent);
     if (a->latent.index.n_chosen)
@@ -113,7 +114,8 @@ static void say_mixing(struct inspect_words *w, const struct model *m, const str
     }
     say(w, ": %lld key heads of %lld, %lld value heads of %lld", (long long)r->n_head_k, (long long)r->dk,
         (long long)r->n_head_v, (long long)r->dv);
-    say(w, "\nafter a convolution over %lld tokens", (long long)r->n_tap);
+    say(w, r->n_alpha > r->n_head_v ? "\na decay for each key dimension, after" : "\nafter");
+    say(w, " a convolution over %lld tokens", (long long)r->n_tap);
 }
 
 static const char *act_name(enum act_fn act)

@@ -103,12 +103,14 @@ enum kernel_rope {
  * dimensions of a head. */
 struct kernel_recurrence {
     int64_t n, n_dim, dk;
-    const float *decay, *beta; /* one each a token, ld_gate apart */
-    const float *q, *k;        /* [dk] a token, ld_qk apart; of the delta rule of length 1, q scaled */
-    const float *v;            /* [n_dim] a token, ld_v apart, like o */
+    const float *decay; /* one a token, ld_decay apart, or [dk] */
+    const float *beta;  /* one a token, ld_beta apart */
+    const float *q, *k; /* [dk] a token, ld_qk apart; of the delta rule of length 1, q scaled */
+    const float *v;     /* [n_dim] a token, ld_v apart, like o */
     float *o;
-    int64_t ld_gate, ld_qk, ld_v;
-    float skip; /* of a state space: how much of v goes past the state */
+    int64_t ld_decay, ld_beta, ld_qk, ld_v;
+    bool decays_by_dim; /* of the delta rule (KDA, arXiv 2510.26692): decay is [dk], one for each key dimension */
+    float skip;         /* of a state space: how much of v goes past the state */
 };
 
 enum { KERNEL_ATTN_BLOCK = 64, KERNEL_ATTN_QUERIES = 16 };

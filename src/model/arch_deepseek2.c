@@ -3,106 +3,7 @@
  * are folded into the query and the output. Queries through a low rank or not; leading dense layers; shared experts;
  * softmax or sigmoid scores, grouped choice. In deepseek32 and glm-dsa an index chooses the positions that attention
  * sees; in GLM 5.2 most layers see what an earlier one chose. */
-#include <math.h>
-
 #include "model/loader.h"
-
-static err_code load_dims(struct loader *l, int64_t layer, struct attention *a, struct err *e)
-{
-    struct latent_attention *lat = &a->latent;
-    TRY(load_layer_u32_opt(l, "attention.head_count", layer, &a->n_head, e));
-    TRY(load_u32(l, "attention.kv_lora_rank", &lat->n_latent, e));
-    TRY(load_u32(l, "rope.dimension_count", &a->n_rot, e));
-    /* older files give the heads' own lengths under the plain names */
-    bool mla = load_has_key(l, "attention.key_length_mla");
-    TRY(load_u32(l, mla ? "attention.key_length_mla" : "attention.key_length", &lat->n_nope, e));
-    TRY(load_u32(l, mla ? "attention.value_length_mla" : "attention.value_length", &lat->n_value, e));
-    lat->n_nope -= a->n_rot;
-    if (a->n_head < 1 || lat->n_latent < 1 || a->n_rot < 2 || a->n_rot % 2 || lat->n_nope < 1 || lat->n_value < 1)
-        return err_set(
-            e, ERR_FORMAT,
-            "%s: %s.attention.*: %lld heads of %lld and %lld rotated, values of %lld, latent of %lld: expected "
-            "at least 1 of each and an even number rotated",
-            gguf_file_path(l->g, 0), l->m->arch, (long long)a->n_head, (long long)lat->n_nope, (long long)a->n_rot,
-            (long long)lat->n_value, (long long)lat->n_latent);
-    a->n_head_kv = 1;
-    a->head_dim = a->head_dim_v = a->n_rot + lat->n_latent; /* a row of the cache: the rotated part, then the latent */
-    return ERR_OK;
-}
-
-/* The scale of scores; YaRN raises it. */
-static err_code load_scale(struct loader *l, struct attention *a, struct err *e)
-{
-    const struct rope_angles *r = &l->m->ropes[a->rope_table].angles;
-    float log_mul = 0, mscale = r->magnitude;
-    TRY(load_f32_opt(l, "rope.scaling.yarn_log_multiplier", &load_factor_range, &log_mul, e));
-    if (r->yarn)
-        mscale *= 1 + log_mul * logf(1 / r->freq_scale);
-    a->scale = mscale * mscale / sqrtf((float)(a->latent.n_nope + a->n_rot));
-    return ERR_OK;
-}
-
-static err_code load_query(struct loader *l, int64_t layer, struct attention *a, struct err *e)
-{
-    struct latent_attention *lat = &a->latent;
-    int64_t dim = lat->n_nope + a->n_rot, n_in = l->m->n_embd;
-    const char *name = "attn_q.weight";
-    if (load_find(l, layer, "attn_q_a.weight")) {
-        TRY(load_u32(l, "attention.q_lora_rank", &lat->n_q_latent, e));
-        TRY(load_weight(l, layer, "attn_q_a.weight", n_in, lat->n_q_latent, &lat->q_a, e));
-        TRY(load_vector(l, layer, "attn_q_a_norm.weight", lat->n_q_latent, true, &lat->q_a_norm, e));
-        n_in = lat->n_q_latent;
-        name = "attn_q_b.weight";
-    }
-    const struct row_run nope = {.n_row = a->n_head * lat->n_nope, .block = lat->n_nope, .stride = dim};
-    const struct row_run pe = {.n_row = a->n_head * a->n_rot, .block = a->n_rot, .stride = dim, .first = lat->n_nope};
-    const struct file_matrix from = {layer, name, n_in, a->n_head * dim};
-    TRY(load_weight_rows(l, &from, &nope, 1, &a->q, e));
-    return load_weight_rows(l, &from, &pe, 1, &lat->q_pe, e);
-}
-
-/* k_b and v_b: a tensor each or, in older files, one tensor in which each head's keys are followed by its values, the
- * keys the other way round. */
-static err_code load_folded(struct loader *l, int64_t layer, struct attention *a, struct err *e)
-{
-    struct latent_attention *lat = &a->latent;
-    int64_t n_head = a->n_head, both = lat->n_nope + lat->n_value;
-    if (load_find(l, layer, "attn_kv_b.weight")) {
-        const int64_t shape[3] = {lat->n_latent, n_head * both, 1};
-        const struct head_rows k = {.k = lat->n_nope, .n_row = lat->n_latent, .stride = both, .transposed = true};
-        const struct head_rows v = {.k = lat->n_latent, .n_row = lat->n_value, .stride = both, .first = lat->n_nope};
-        TRY(load_head_weight(l, layer, "attn_kv_b.weight", shape, &k, n_head, &lat->k_b, e));
-        return load_head_weight(l, layer, "attn_kv_b.weight", shape, &v, n_head, &lat->v_b, e);
-    }
-    const int64_t k_shape[3] = {lat->n_nope, lat->n_latent, n_head}, v_shape[3] = {lat->n_latent, lat->n_value, n_head};
-    const struct head_rows k = {.k = lat->n_nope, .n_row = lat->n_latent, .stride = lat->n_latent};
-    const struct head_rows v = {.k = lat->n_latent, .n_row = lat->n_value, .stride = lat->n_value};
-    TRY(load_head_weight(l, layer, "attn_k_b.weight", k_shape, &k, n_head, &lat->k_b, e));
-    return load_head_weight(l, layer, "attn_v_b.weight", v_shape, &v, n_head, &lat->v_b, e);
-}
-
-static err_code load_latent_attention(struct loader *l, int64_t layer, struct attention *a, struct err *e)
-{
-    struct latent_attention *lat = &a->latent;
-    int64_t n_embd = l->m->n_embd, n_kv;
-    a->is_latent = true;
-    TRY(load_dims(l, layer, a, e));
-    n_kv = lat->n_latent + a->n_rot;
-    if (l->m->n_rope == 0)
-        TRY(load_rope(l, "rope.freq_base", a->n_rot, NULL, &a->rope_table, e));
-    a->rope = ROPE_NORMAL;
-    a->kv_layer = layer;
-    TRY(load_scale(l, a, e));
-    TRY(load_query(l, layer, a, e));
-    const struct row_run latent = {.n_row = lat->n_latent, .block = lat->n_latent, .stride = n_kv};
-    const struct row_run pe = {.n_row = a->n_rot, .block = a->n_rot, .stride = n_kv, .first = lat->n_latent};
-    const struct file_matrix kv = {layer, "attn_kv_a_mqa.weight", n_embd, n_kv};
-    TRY(load_weight_rows(l, &kv, &latent, 1, &a->k, e));
-    TRY(load_weight_rows(l, &kv, &pe, 1, &lat->k_pe, e));
-    TRY(load_vector(l, layer, "attn_kv_a_norm.weight", lat->n_latent, true, &a->k_norm, e));
-    TRY(load_folded(l, layer, a, e));
-    return load_weight(l, layer, "attn_output.weight", a->n_head * lat->n_value, n_embd, &a->o, e);
-}
 
 /* How a family's index is, where it has one. */
 struct index_rules {
@@ -165,7 +66,7 @@ static err_code load_latent(struct loader *l, enum route_score score, const stru
     for (int64_t i = 0; i < m->n_layer; i++) {
         struct layer *y = &m->layers[i];
         TRY(load_vector(l, i, "attn_norm.weight", m->n_embd, true, &y->attn_norm, e));
-        TRY(load_latent_attention(l, i, &y->attn, e));
+        TRY(load_latent_attention(l, i, true, &y->attn, e));
         if (index)
             TRY(load_index(l, i, index, &y->attn, e));
         TRY(load_vector(l, i, "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));

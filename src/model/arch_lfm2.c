@@ -8,7 +8,7 @@ static err_code load_short_conv(struct loader *l, int64_t layer, struct recurren
     int64_t n = l->m->n_embd;
     const struct file_matrix in = {layer, "shortconv.in_proj.weight", n, 3 * n};
     const struct row_run gate = {n, n, n, 0}, z = {n, n, n, n}, mixed = {n, n, n, 2 * n};
-    *r = (struct recurrent){.kind = RECURRENCE_CONV, .n_mixed = n, .n_out = n};
+    *r = (struct recurrent){.kind = RECURRENCE_CONV, .n_mixed = n, .n_out = n, .z_act = ACT_NONE};
     TRY(load_u32(l, names.key, &r->n_tap, e));
     TRY(load_conv(l, layer, &names, NULL, 0, r, e));
     TRY(load_weight_rows(l, &in, &gate, 1, &r->gate, e));

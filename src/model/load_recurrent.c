@@ -32,6 +32,14 @@ static err_code turn(struct loader *l, int64_t layer, int64_t n_tap, int64_t n, 
     return code;
 }
 
+static err_code check_taps(struct loader *l, const char *key, const struct recurrent *r, struct err *e)
+{
+    if (r->n_tap < 2 || r->n_tap > OP_CONV_MAX_TAP)
+        return err_set(e, ERR_FORMAT, "%s: %s.%s is %lld, expected 2 to %d", gguf_file_path(l->g, 0), l->m->arch, key,
+                       (long long)r->n_tap, OP_CONV_MAX_TAP);
+    return ERR_OK;
+}
+
 err_code load_conv(struct loader *l, int64_t layer, const struct conv_names *names, const struct row_run *runs,
                    int n_run, struct recurrent *r, struct err *e)
 {
@@ -40,15 +48,25 @@ err_code load_conv(struct loader *l, int64_t layer, const struct conv_names *nam
         runs = &all;
         n_run = 1;
     }
-    if (r->n_tap < 2 || r->n_tap > OP_CONV_MAX_TAP)
-        return err_set(e, ERR_FORMAT, "%s: %s.%s is %lld, expected 2 to %d", gguf_file_path(l->g, 0), l->m->arch,
-                       names->key, (long long)r->n_tap, OP_CONV_MAX_TAP);
+    TRY(check_taps(l, names->key, r, e));
     TRY(load_table(l, layer, names->weight, r->n_tap, r->n_mixed, true, &r->conv, e));
     TRY(turn(l, layer, r->n_tap, r->n_mixed, runs, n_run, &r->conv, e));
     if (!names->bias || !load_find(l, layer, names->bias))
         return ERR_OK;
     TRY(load_vector(l, layer, names->bias, r->n_mixed, true, &r->conv_bias, e));
     return turn(l, layer, 1, r->n_mixed, runs, n_run, &r->conv_bias, e);
+}
+
+err_code load_conv_parts(struct loader *l, int64_t layer, const char *key, const struct conv_part *parts, int n_part,
+                         struct recurrent *r, struct err *e)
+{
+    const struct row_run all = {.n_row = r->n_mixed, .block = r->n_mixed, .stride = r->n_mixed};
+    struct file_matrix tables[LOAD_MAX_TABLE];
+    TRY(check_taps(l, key, r, e));
+    for (int i = 0; i < n_part; i++)
+        tables[i] = (struct file_matrix){layer, parts[i].weight, r->n_tap, parts[i].n};
+    TRY(load_tables(l, tables, n_part, &r->conv, e));
+    return turn(l, layer, r->n_tap, r->n_mixed, &all, 1, &r->conv, e);
 }
 
 err_code load_ssm_sizes(struct loader *l, struct recurrent *r, struct err *e)
@@ -67,13 +85,13 @@ err_code load_ssm_sizes(struct loader *l, struct recurrent *r, struct err *e)
                        (long long)r->n_head_v, (long long)r->n_out);
     r->dv = r->n_out / r->n_head_v;
     r->n_mixed = 2 * r->n_head_k * r->dk + r->n_out;
+    r->n_alpha = r->n_head_v;
     return ERR_OK;
 }
 
 const struct conv_names load_ssm_conv = {"ssm.conv_kernel", "ssm_conv1d.weight", "ssm_conv1d.bias"};
 
-/* A number for each head, which files have as a vector or as rows of one. */
-static err_code load_heads(struct loader *l, int64_t layer, const char *name, int64_t n, struct tensor *out,
+err_code load_head_numbers(struct loader *l, int64_t layer, const char *name, int64_t n, struct tensor *out,
                            struct err *e)
 {
     const struct gguf_tensor *t = load_find(l, layer, name);
@@ -115,8 +133,8 @@ err_code load_state_space(struct loader *l, int64_t layer, struct recurrent *r, 
     TRY(load_weight_rows(l, &in, mixed, 3, &r->mixed, e));
     TRY(load_weight_rows(l, &in, &dt, 1, &r->alpha, e));
     TRY(load_vector(l, layer, "ssm_dt.bias", r->n_head_v, true, &r->dt, e));
-    TRY(load_heads(l, layer, "ssm_a", r->n_head_v, &r->a, e));
-    TRY(load_heads(l, layer, "ssm_d", r->n_head_v, &r->skip, e));
+    TRY(load_head_numbers(l, layer, "ssm_a", r->n_head_v, &r->a, e));
+    TRY(load_head_numbers(l, layer, "ssm_d", r->n_head_v, &r->skip, e));
     TRY(load_space_norm(l, layer, r, e));
     return load_weight(l, layer, "ssm_out.weight", n_out, l->m->n_embd, &r->out, e);
 }

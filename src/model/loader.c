@@ -373,18 +373,45 @@ static err_code read_table(struct loader *l, struct backend *device, const struc
     return code;
 }
 
+/* A table, whose rows may lie in the third dimension. */
+static err_code need_table(struct loader *l, const struct file_matrix *from, const struct gguf_tensor **out,
+                           struct err *e)
+{
+    const struct gguf_tensor *t = load_find(l, from->layer, from->name);
+    bool is_deep = t && t->ne[1] == 1 && t->ne[2] != 1;
+    return need_tensor(l, from->layer, from->name, from->k, is_deep ? 1 : from->n_row, is_deep ? from->n_row : 1, out,
+                       e);
+}
+
+/* load_tables to a device of choice. */
+static err_code load_tables_to(struct loader *l, struct backend *device, const struct file_matrix *from, int n_table,
+                               struct tensor *out, struct err *e)
+{
+    const struct gguf_tensor *t[LOAD_MAX_TABLE] = {NULL};
+    struct model *m = l->m;
+    int64_t n_row = 0, row = 0;
+    assert(n_table <= LOAD_MAX_TABLE);
+    for (int i = 0; i < n_table; n_row += from[i++].n_row)
+        TRY(need_table(l, &from[i], &t[i], e));
+    TRY(backend_tensor_create(device, ELEM_F32, from->k, n_row, 1, MEM_WEIGHTS, out, e));
+    m->buffers[m->n_buffers++] = (struct model_buffer){device, out->buffer};
+    for (int i = 0; i < n_table && l->p->store; row += from[i++].n_row) {
+        const struct tensor rows = tensor_rows(*out, row, from[i].n_row);
+        TRY(read_table(l, device, t[i], &rows, e));
+    }
+    return ERR_OK;
+}
+
+err_code load_tables(struct loader *l, const struct file_matrix *tables, int n_table, struct tensor *out, struct err *e)
+{
+    return load_tables_to(l, load_device(l, tables->layer), tables, n_table, out, e);
+}
+
 /* load_table to a device of choice. */
 static err_code load_table_to(struct loader *l, struct backend *device, const struct file_matrix *from, bool need,
                               struct tensor *out, struct err *e)
 {
-    const struct gguf_tensor *t = NULL;
-    if (!need && !load_find(l, from->layer, from->name))
-        return ERR_OK;
-    TRY(need_tensor(l, from->layer, from->name, from->k, from->n_row, 1, &t, e));
-    struct model *m = l->m;
-    TRY(backend_tensor_create(device, ELEM_F32, from->k, from->n_row, 1, MEM_WEIGHTS, out, e));
-    m->buffers[m->n_buffers++] = (struct model_buffer){device, out->buffer};
-    return l->p->store ? read_table(l, device, t, out, e) : ERR_OK;
+    return need || load_find(l, from->layer, from->name) ? load_tables_to(l, device, from, 1, out, e) : ERR_OK;
 }
 
 err_code load_table(struct loader *l, int64_t layer, const char *name, int64_t n, int64_t n_row, bool need,

@@ -107,6 +107,12 @@ MUST_USE err_code load_vector(struct loader *l, int64_t layer, const char *name,
 MUST_USE err_code load_table(struct loader *l, int64_t layer, const char *name, int64_t n, int64_t n_row, bool need,
                              struct tensor *out, struct err *e);
 
+enum { LOAD_MAX_TABLE = 3 };
+
+/* The rows of up to LOAD_MAX_TABLE tables of a layer, which must be there, one after the other. */
+MUST_USE err_code load_tables(struct loader *l, const struct file_matrix *tables, int n_table, struct tensor *out,
+                              struct err *e);
+
 /* ---- blocks -------------------------------------------------------------------------------------------------- */
 
 /* How q and k are normed. */
@@ -132,6 +138,11 @@ MUST_USE err_code load_trunk(struct loader *l, struct err *e);
 /* Loads attn_{q,k,v,output}, or attn_qkv and attn_output, with the biases that the file has. */
 MUST_USE err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, enum qk_norm qk_norm,
                                  struct attention *a, struct err *e);
+
+/* Loads latent attention: attn_q or attn_q_a and attn_q_b, attn_kv_a_mqa, attn_k_b and attn_v_b or attn_kv_b,
+ * attn_output. Without rope the part that all heads share is not rotated. */
+MUST_USE err_code load_latent_attention(struct loader *l, int64_t layer, bool has_rope, struct attention *a,
+                                        struct err *e);
 
 /* Loads attn_gate: one for each head, or for each element of what attention gives. */
 MUST_USE err_code load_attention_gate(struct loader *l, int64_t layer, enum act_fn act, struct attention *a,
@@ -171,6 +182,12 @@ struct conv_names {
     const char *key; /* of its taps, for messages */
     const char *weight, *bias;
 };
+
+/* A convolution of some of the channels. */
+struct conv_part {
+    const char *weight;
+    int64_t n; /* channels */
+};
 extern const struct conv_names load_ssm_conv;
 
 /* Loads the convolution of r->n_mixed channels and r->n_tap taps, the bias if there is one: channels in the order in
@@ -178,7 +195,15 @@ extern const struct conv_names load_ssm_conv;
 MUST_USE err_code load_conv(struct loader *l, int64_t layer, const struct conv_names *names, const struct row_run *runs,
                             int n_run, struct recurrent *r, struct err *e);
 
-/* The sizes that ssm.* keys give: dk, dv, heads, n_mixed, n_out and n_tap. */
+/* The same of several convolutions without biases, up to LOAD_MAX_TABLE, one after the other. */
+MUST_USE err_code load_conv_parts(struct loader *l, int64_t layer, const char *key, const struct conv_part *parts,
+                                  int n_part, struct recurrent *r, struct err *e);
+
+/* A number for each head, which files have as a vector or as rows of one. */
+MUST_USE err_code load_head_numbers(struct loader *l, int64_t layer, const char *name, int64_t n, struct tensor *out,
+                                    struct err *e);
+
+/* The sizes that ssm.* keys give: dk, dv, heads, n_alpha, n_mixed, n_out and n_tap. */
 MUST_USE err_code load_ssm_sizes(struct loader *l, struct recurrent *r, struct err *e);
 
 /* What stands for attention in a recurrent layer. */

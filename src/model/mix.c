@@ -252,7 +252,7 @@ static struct recurrent_inputs kept_inputs(const struct stage_work *w, const str
 {
     const struct kept_inputs *k = &w->inputs;
     return (struct recurrent_inputs){kept_rows(k, &k->mixed, i, r->n_mixed, row, n),
-                                     kept_rows(k, &k->alpha, i, r->alpha ? r->n_head_v : 0, row, n),
+                                     kept_rows(k, &k->alpha, i, r->n_alpha, row, n),
                                      kept_rows(k, &k->beta, i, r->beta ? r->n_head_v : 0, row, n)};
 }
 
@@ -296,6 +296,45 @@ static void keep_inputs(const struct pass *p, int64_t i, const struct recurrent_
     }
 }
 
+/* mixed = q . h, k . h and v . h side by side, as which those of one token lie at once */
+static void project_mixed(const struct pass *p, const struct recurrent *r, const struct tensor *h,
+                          const struct tensor *mixed)
+{
+    int64_t n_q = r->n_head_k * r->dk, n_v = r->n_out, n = p->n;
+    struct tensor q = tensor_shaped(n == 1 ? *mixed : p->w->q, n_q, n),
+                  k = tensor_shaped(n == 1 ? *mixed : p->w->k, n_q, n),
+                  v = tensor_shaped(n == 1 ? *mixed : p->w->v, n_v, n);
+    if (n == 1) {
+        k.off_bytes += tensor_bytes(&q);
+        v.off_bytes += tensor_bytes(&q) + tensor_bytes(&k);
+    }
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {q, k, v}, .weight = {r->q, r->k, r->v}});
+    if (n == 1)
+        return;
+    heads(p, NULL, 1, (struct head_part){&q, 0, n_q}, (struct head_part){mixed, 0, n_q});
+    heads(p, NULL, 1, (struct head_part){&k, 0, n_q}, (struct head_part){mixed, n_q, n_q});
+    heads(p, NULL, 1, (struct head_part){&v, 0, n_v}, (struct head_part){mixed, 2 * n_q, n_v});
+}
+
+/* The same as project where q, k and v are matrices of their own, and alpha and z are low-rank. */
+static struct recurrent_inputs project_apart(const struct pass *p, const struct recurrent *r, const struct tensor *h,
+                                             const struct tensor *z)
+{
+    const struct recurrent_inputs in = {tensor_shaped(p->w->mixed, r->n_mixed, p->n),
+                                        tensor_shaped(p->w->alpha, r->n_alpha, p->n),
+                                        tensor_shaped(p->w->beta, r->n_head_v, p->n)};
+    const struct tensor alpha_low = tensor_shaped(p->w->alpha_low, r->n_rank, p->n),
+                        z_low = tensor_shaped(p->w->z_low, r->n_rank, p->n);
+    project_mixed(p, r, h, &in.mixed);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
+                                       .in = {*h},
+                                       .out = {alpha_low, z_low, in.beta},
+                                       .weight = {r->alpha_in, r->z_in, r->beta}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {alpha_low}, .out = {in.alpha}, .weight = {r->alpha}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {z_low}, .out = {*z}, .weight = {r->z}});
+    return in;
+}
+
 /* The weights' products with h: what goes into recur, and z. */
 static struct recurrent_inputs project(const struct pass *p, const struct recurrent *r, const struct tensor *h,
                                        const struct tensor *z)
@@ -309,7 +348,9 @@ static struct recurrent_inputs project(const struct pass *p, const struct recurr
         gate_by(p, ACT_NONE, &by, &mixed);
         return (struct recurrent_inputs){.mixed = mixed};
     }
-    struct recurrent_inputs in = {mixed, tensor_shaped(p->w->alpha, r->n_head_v, p->n), {0}};
+    if (!r->mixed)
+        return project_apart(p, r, h, z);
+    struct recurrent_inputs in = {mixed, tensor_shaped(p->w->alpha, r->n_alpha, p->n), {0}};
     if (r->beta)
         in.beta = tensor_shaped(p->w->beta, r->n_head_v, p->n);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
@@ -330,7 +371,7 @@ static void recurrent(const struct pass *p, int64_t i, const struct tensor *h)
     recur(p, r, &p->pool->layers[i], &in, &out);
     if (r->n_norm && !r->norms_gated)
         block_norm(p, &out, &r->norm, r->n_norm, &out);
-    gate_by(p, r->kind == RECURRENCE_CONV ? ACT_NONE : ACT_SILU, &z, &out);
+    gate_by(p, r->z_act, &z, &out);
     if (r->n_norm && r->norms_gated)
         block_norm(p, &out, &r->norm, r->n_norm, &out);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {out}, .out = {*h}, .weight = {r->out}});

@@ -37,7 +37,7 @@ struct position_index {
 
 /* What latent attention has besides struct attention, whose q gives the unrotated parts of the heads' queries and whose
  * k gives the latent [n_latent]. A row of the cache is k_pe's part and the latent, and serves all heads as key and
- * value. */
+ * value. Where there is no rope, what is called rotated is taken as it is. */
 struct latent_attention {
     int64_t n_nope;     /* elements of a head's query that are not rotated */
     int64_t n_latent;   /* elements of the latent */
@@ -101,18 +101,23 @@ struct recurrent {
     int64_t dk, dv;             /* elements of a head of q and k, and of v */
     int64_t n_head_k, n_head_v; /* heads of q and k; heads of v, a multiple */
     bool grouped;               /* which key head serves a value head: backend.h, DELTA */
-    struct weight *mixed;       /* [n_mixed][n_embd]: q, k and v */
+    struct weight *mixed;       /* [n_mixed][n_embd]: q, k and v; NULL: the next three */
+    struct weight *q, *k, *v;   /* [n_head_k * dk][n_embd] twice, [n_head_v * dv][n_embd] */
     struct weight *gate;        /* [n_mixed][n_embd], of RECURRENCE_CONV */
-    struct weight *z;           /* [n_out][n_embd], which scales what goes into out: its SiLU but in RECURRENCE_CONV */
-    struct weight *alpha;       /* [n_head_v][n_embd], the decay of the state */
-    struct weight *beta;        /* [n_head_v][n_embd], how much of a token the state learns; of RECURRENCE_DELTA */
-    struct weight *out;         /* [n_embd][n_out] */
-    struct tensor conv;         /* [n_mixed][n_tap] */
-    struct tensor conv_bias;    /* [n_mixed]; may be absent */
-    struct tensor dt, a, skip;  /* [n_head_v], as OP_DELTA and OP_SSM take them */
-    struct tensor norm;         /* of what is recurrent: the same for each n_norm, or for all n_out; may be absent */
-    int64_t n_norm;             /* elements that are normed together */
-    bool norms_gated;           /* the norm comes after z */
+    struct weight *z;           /* [n_out][n_embd or n_rank], which scales what goes into out by z_act */
+    enum act_fn z_act;
+    struct weight *alpha;           /* [n_alpha][n_embd or n_rank], the decay of the state */
+    int64_t n_alpha;                /* n_head_v, or n_head_v * dk: each key dimension has a decay */
+    int64_t n_rank;                 /* rank of z and alpha; 0 where they are not low-rank */
+    struct weight *z_in, *alpha_in; /* [n_rank][n_embd], in front of z and alpha; NULL where these are not low-rank */
+    struct weight *beta;            /* [n_head_v][n_embd], how much of a token the state learns; of RECURRENCE_DELTA */
+    struct weight *out;             /* [n_embd][n_out] */
+    struct tensor conv;             /* [n_mixed][n_tap] */
+    struct tensor conv_bias;        /* [n_mixed]; may be absent */
+    struct tensor dt, a, skip;      /* [n_alpha], [n_head_v] twice, as OP_DELTA and OP_SSM take them */
+    struct tensor norm; /* of what is recurrent: the same for each n_norm, or for all n_out; may be absent */
+    int64_t n_norm;     /* elements that are normed together */
+    bool norms_gated;   /* the norm comes after z */
 };
 
 /* Angles that layers share, computed once a batch. */

@@ -29,7 +29,12 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
         d.n_index_q = max_i64(d.n_index_q, x->n_head * x->dim);
         d.n_index_k = max_i64(d.n_index_k, x->dim);
         d.n_index_head = max_i64(d.n_index_head, x->n_head);
+        d.n_q = max_i64(d.n_q, r->q ? r->n_head_k * r->dk : 0);
+        d.n_k = max_i64(d.n_k, r->k ? r->n_head_k * r->dk : 0);
+        d.n_v = max_i64(d.n_v, r->v ? r->n_out : 0);
         d.n_mixed = max_i64(d.n_mixed, r->n_mixed);
+        d.n_alpha = max_i64(d.n_alpha, r->n_alpha);
+        d.n_rank = max_i64(d.n_rank, r->n_rank);
         d.is_recurrent |= y->is_recurrent;
         d.n_head_v = max_i64(d.n_head_v, r->n_head_v);
         d.n_ff = max_i64(d.n_ff, y->ffn.n_ff);
@@ -107,7 +112,7 @@ err_code work_fit_inputs(struct stage_work *w, int64_t n, int64_t n_layer, struc
     close_inputs(w);
     TRY(backend_tensor_create(w->device, ELEM_F32, d->n_mixed, n * n_layer, 1, MEM_SCRATCH, &x->mixed, e));
     if (d->n_head_v) {
-        TRY(backend_tensor_create(w->device, ELEM_F32, d->n_head_v, n * n_layer, 1, MEM_SCRATCH, &x->alpha, e));
+        TRY(backend_tensor_create(w->device, ELEM_F32, d->n_alpha, n * n_layer, 1, MEM_SCRATCH, &x->alpha, e));
         TRY(backend_tensor_create(w->device, ELEM_F32, d->n_head_v, n * n_layer, 1, MEM_SCRATCH, &x->beta, e));
     }
     x->most_rows = n;

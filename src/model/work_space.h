@@ -17,7 +17,7 @@ struct work_sizes {
     int64_t n_q, n_k, n_v, n_out, n_ff; /* these and the following are the largest of any layer */
     int64_t n_q_latent, n_q_rot, n_rot; /* latent attention */
     int64_t n_chosen, n_index_q, n_index_k, n_index_head; /* of an index of positions */
-    int64_t n_mixed, n_head_v;                            /* recurrent layers */
+    int64_t n_mixed, n_head_v, n_alpha, n_rank;           /* recurrent layers */
     bool is_recurrent;                                    /* some layer of the stage is */
 };
 
@@ -56,7 +56,9 @@ struct work_sizes {
     TENSOR(index_weights, ELEM_F32, d->n_index_head, d->n_ubatch)                                                      \
     TENSOR(mixed, ELEM_F32, d->n_mixed, d->n_ubatch) /* recurrent layers */                                            \
     TENSOR(convolved, ELEM_F32, d->n_mixed, d->n_ubatch)                                                               \
-    TENSOR(alpha, ELEM_F32, d->n_head_v, d->n_ubatch)                                                                  \
+    TENSOR(alpha, ELEM_F32, d->n_alpha, d->n_ubatch)                                                                   \
+    TENSOR(alpha_low, ELEM_F32, d->n_rank, d->n_ubatch)                                                                \
+    TENSOR(z_low, ELEM_F32, d->n_rank, d->n_ubatch)                                                                    \
     TENSOR(beta, ELEM_F32, d->n_head_v, d->n_ubatch)                                                                   \
     TENSOR(gate, ELEM_F32, d->n_ff, d->n_ubatch) /* dense feed-forward */                                              \
     TENSOR(up, ELEM_F32, d->n_ff, d->n_ubatch)                                                                         \
@@ -64,7 +66,7 @@ struct work_sizes {
 
 /* What recurrent layers took in for the tokens of the last batch that had some which may be taken back. */
 struct kept_inputs {
-    struct tensor mixed, alpha, beta; /* [n_mixed], [n_head_v], [n_head_v] of each layer and row: layer by layer */
+    struct tensor mixed, alpha, beta; /* [n_mixed], [n_alpha], [n_head_v] of each layer and row: layer by layer */
     int64_t most_rows;                /* rows that there is room for */
     const struct state_pool *pool;    /* of that batch's texts; NULL: nothing is kept */
     uint64_t tick;                    /* of the pool when the batch was done */

@@ -28,11 +28,17 @@ void vk_op_conv(struct vk *v, const struct op *op)
            1, n * m * op->vec[0].ne[1]);
 }
 
+/* Decays of a head: one, or one for each key dimension. */
+static uint32_t count_decays(const struct op *op)
+{
+    return (uint32_t)(op->in[1].ne[0] / op->state[0].page.ne[2]);
+}
+
 /* Value dimensions of a workgroup: as many as its memory has room for the state of. 0: not even one. */
 static uint32_t choose_dims(const struct vk *v, const struct op *op)
 {
     enum { MOST = 16 };
-    size_t dk = (size_t)op->state[0].page.ne[0], fixed = 2 * dk * sizeof(float) + 2 * GROUP * sizeof(float);
+    size_t dk = (size_t)op->state[0].page.ne[0], fixed = (2 * dk + 2 * GROUP + count_decays(op)) * sizeof(float);
     uint32_t n = MOST;
     while (n && n * dk * sizeof(float) + fixed > v->limits.shared_bytes)
         n /= 2;
@@ -77,6 +83,6 @@ void vk_op_delta(struct vk *v, const struct op *op)
     vk_state(&x, &op->state[0], true);
     vk_whole(&x, v->work.buffer, true);
     const struct vk_unit state = {.kind = op->kind, .n_bytes = 2 * tensor_bytes(&op->state[0].page)};
-    VK_RUN(v, VK_PROGRAM(delta, GROUP, (uint32_t)ne[0], dims, vk_counter(v, &state), is_space), push, &x,
-           vk_groups(ne[1], dims), (uint32_t)ne[2], 1, 3 * ne[0] * ne[1] * ne[2] * m);
+    VK_RUN(v, VK_PROGRAM(delta, GROUP, (uint32_t)ne[0], dims, vk_counter(v, &state), is_space, count_decays(op)), push,
+           &x, vk_groups(ne[1], dims), (uint32_t)ne[2], 1, 3 * ne[0] * ne[1] * ne[2] * m);
 }

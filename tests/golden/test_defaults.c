@@ -67,10 +67,12 @@ struct row {
     "llama deepseek deepseek2 bailingmoe ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe olmoe qwen2moe "     \
     "qwen3moe qwen3next qwen35moe mellum"
 #define SIGMOID                                                                                                        \
-    "afmoe bailingmoe2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 laguna lfm2moe llama4 mimo2 minimax-m2 "      \
+    "afmoe bailingmoe2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 kimi-linear laguna lfm2moe llama4 mimo2 "     \
+    "minimax-m2 "                                                                                                      \
     "nemotron_h_moe step35"
 #define NORMED                                                                                                         \
-    "llama ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe lfm2moe mellum mimo2 minimax-m2 qwen3moe "         \
+    "llama ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe kimi-linear lfm2moe mellum mimo2 minimax-m2 "      \
+    "qwen3moe "                                                                                                        \
     "qwen3next "                                                                                                       \
     "qwen35moe"
 #define NOT_NORMED                                                                                                     \

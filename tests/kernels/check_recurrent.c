@@ -5,7 +5,7 @@
 
 #include "check.h"
 
-enum { MAX_TAP = 4, MAX_N = 128, MAX_DK = 128, MAX_TOKEN = 12, LD_GATE = 3, MAX_DIM = 19, LD_V = 23 };
+enum { MAX_TAP = 4, MAX_N = 128, MAX_DK = 128, MAX_TOKEN = 12, LD_BETA = 3, MAX_DIM = 19, LD_V = 23 };
 
 static const int n_list[] = {1, 7, 16, 17, 64, 128};
 
@@ -79,9 +79,9 @@ static void check_conv(struct check *c, int64_t n_tap, int64_t n, int kind, bool
 
 /* ---- the delta rule and state spaces ----------------------------------------------------------------------------- */
 
-enum rule { DELTA_RULE, STATE_SPACE, N_RULE };
+enum rule { DELTA_RULE, DELTA_RULE_BY_DIM, STATE_SPACE, N_RULE };
 
-static const char *const rule_names[N_RULE] = {"delta_rule", "state_space"};
+static const char *const rule_names[N_RULE] = {"delta_rule", "delta_rule_by_dim", "state_space"};
 
 /* Inputs of a case; every array ends at a guard page right after its last element. */
 struct rule_case {
@@ -108,14 +108,16 @@ static float *make_unit(float *x, int64_t n, double length)
 /* kind 0: as in a model; others: start and values extreme. */
 static struct rule_case rule_open(struct check *c, enum rule rule, int64_t n, int64_t n_dim, int64_t dk, int kind)
 {
-    int64_t ld_qk = 2 * dk + 3, n_gate = (n - 1) * LD_GATE + 1;
+    int64_t ld_qk = 2 * dk + 3, n_beta = (n - 1) * LD_BETA + 1;
+    int64_t n_decay = rule == DELTA_RULE_BY_DIM ? dk : 1, ld_decay = n_decay + 4,
+            n_decays = (n - 1) * ld_decay + n_decay;
     size_t qk_bytes = (size_t)((n - 1) * ld_qk + dk) * 4;
     struct rule_case d = {.start = guard_alloc((size_t)(n_dim * dk) * 4),
                           .q = guard_alloc(qk_bytes),
                           .k = guard_alloc(qk_bytes),
                           .v = guard_alloc((size_t)((n - 1) * LD_V + n_dim) * 4),
-                          .decay = guard_alloc((size_t)n_gate * 4),
-                          .beta = guard_alloc((size_t)n_gate * 4),
+                          .decay = guard_alloc((size_t)n_decays * 4),
+                          .beta = guard_alloc((size_t)n_beta * 4),
                           .rule = rule};
     random_floats(&c->rng, floats(&d.start), n_dim * dk, kind);
     random_floats(&c->rng, floats(&d.v), (n - 1) * LD_V + n_dim, kind);
@@ -125,10 +127,10 @@ static struct rule_case rule_open(struct check *c, enum rule rule, int64_t n, in
         make_unit(floats(&d.q) + t * ld_qk, dk, 1 / sqrt((double)dk));
         make_unit(floats(&d.k) + t * ld_qk, dk, 1);
     }
-    for (int64_t i = 0; i < n_gate; i++) {
+    for (int64_t i = 0; i < n_decays; i++)
         floats(&d.decay)[i] = (float)random_unit(&c->rng);
+    for (int64_t i = 0; i < n_beta; i++)
         floats(&d.beta)[i] = (float)random_unit(&c->rng);
-    }
     d.a = (struct kernel_recurrence){.n = n,
                                      .n_dim = n_dim,
                                      .dk = dk,
@@ -137,9 +139,11 @@ static struct rule_case rule_open(struct check *c, enum rule rule, int64_t n, in
                                      .q = floats(&d.q),
                                      .k = floats(&d.k),
                                      .v = floats(&d.v),
-                                     .ld_gate = LD_GATE,
+                                     .ld_decay = ld_decay,
+                                     .ld_beta = LD_BETA,
                                      .ld_qk = ld_qk,
                                      .ld_v = LD_V,
+                                     .decays_by_dim = rule == DELTA_RULE_BY_DIM,
                                      .skip = rule == STATE_SPACE ? 0.7f : NAN}; /* which the delta rule doesn't read */
     return d;
 }
@@ -157,13 +161,13 @@ static void rule_part(const struct kernels *t, enum rule rule, const struct kern
 {
     struct kernel_recurrence part = *a;
     part.n = to - from;
-    part.decay += from * a->ld_gate;
-    part.beta += from * a->ld_gate;
+    part.decay += from * a->ld_decay;
+    part.beta += from * a->ld_beta;
     part.q += from * a->ld_qk;
     part.k += from * a->ld_qk;
     part.v = v + from * a->ld_v;
     part.o = o + from * a->ld_v;
-    (rule == DELTA_RULE ? t->delta_rule : t->state_space)(s, &part);
+    (rule == STATE_SPACE ? t->state_space : t->delta_rule)(s, &part);
 }
 
 /* In two calls, the second from token `split` on (0: in one), with o in place of v or apart. False: it wrote where it

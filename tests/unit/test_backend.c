@@ -691,7 +691,9 @@ enum { D_HEAD_K = 2, D_HEAD_V = 6, D_K = 20, D_V = 37, D_MIXED = 2 * D_HEAD_K * 
 #define D_EPS 1e-3f /* large, so that it shows */
 
 struct delta_data {
-    float x[R_M * D_MIXED], alpha[R_M * D_HEAD_V], beta[R_M * D_HEAD_V], dt[D_HEAD_V], a[D_HEAD_V], skip[D_HEAD_V];
+    float x[R_M * D_MIXED], alpha[R_M * D_HEAD_V * D_K], beta[R_M * D_HEAD_V], dt[D_HEAD_V * D_K], a[D_HEAD_V];
+    float skip[D_HEAD_V];
+    int n_decay; /* of a head: 1 or D_K */
     float state[D_HEAD_V * D_V * D_K], out[R_M * D_HEAD_V * D_V], after[D_HEAD_V * D_V * D_K];
 };
 
@@ -704,6 +706,14 @@ static void unit_vector(const float *x, double *y)
         y[i] = (double)x[i] / sqrt(sum);
 }
 
+/* The decay of a head's key dimension j at token t. */
+static double decay_of(const struct delta_data *d, int t, int head, int j)
+{
+    int i = head * d->n_decay + j % d->n_decay;
+    double step = log(1 + exp((double)d->alpha[t * D_HEAD_V * d->n_decay + i] + (double)d->dt[i]));
+    return exp((double)d->a[head] * step);
+}
+
 /* One value head by the definition, in double: its state matrix decays, forgets what it knew under k, learns v. */
 static void expect_delta_head(const struct delta_data *d, int head, int head_k)
 {
@@ -714,15 +724,16 @@ static void expect_delta_head(const struct delta_data *d, int head, int head_k)
         const float *x = d->x + t * D_MIXED;
         unit_vector(x + head_k * D_K, q);
         unit_vector(x + (D_HEAD_K + head_k) * D_K, k);
-        double decay =
-            exp((double)d->a[head] * log(1 + exp((double)d->alpha[t * D_HEAD_V + head] + (double)d->dt[head])));
+        double decay[D_K];
+        for (int j = 0; j < D_K; j++)
+            decay[j] = decay_of(d, t, head, j);
         double beta = 1 / (1 + exp(-(double)d->beta[t * D_HEAD_V + head]));
         for (int i = 0; i < D_V; i++) {
             double v = (double)x[2 * D_HEAD_K * D_K + head * D_V + i], known = 0, o = 0;
             for (int j = 0; j < D_K; j++)
-                known += decay * s[i][j] * k[j];
+                known += decay[j] * s[i][j] * k[j];
             for (int j = 0; j < D_K; j++) {
-                s[i][j] = decay * s[i][j] + beta * (v - known) * k[j];
+                s[i][j] = decay[j] * s[i][j] + beta * (v - known) * k[j];
                 o += s[i][j] * q[j] / sqrt(D_K);
             }
             assert_true(fabs((double)d->out[(t * D_HEAD_V + head) * D_V + i] - o) < 2e-6);
@@ -756,17 +767,19 @@ static void expect_space_head(const struct delta_data *d, int head, int head_k)
         assert_true(fabs((double)d->after[head * D_V * D_K + i] - s[i / D_K][i % D_K]) < 1e-4);
 }
 
-/* The delta rule, or a state space. */
-static void expect_recurrence(struct fixture *f, bool is_space)
+/* The delta rule with so many decays a head, or a state space. */
+static void expect_recurrence(struct fixture *f, bool is_space, int n_decay)
 {
     static const int32_t page_0[R_M];
+    int n_alpha = D_HEAD_V * n_decay;
     struct delta_data *d = calloc(1, sizeof *d);
+    d->n_decay = n_decay;
     for (int grouped = 0; grouped < 2; grouped++) {
         fill(f, d->skip, D_HEAD_V);
         fill(f, d->x, R_M * D_MIXED);
-        fill(f, d->alpha, R_M * D_HEAD_V);
+        fill(f, d->alpha, (size_t)(R_M * n_alpha));
         fill(f, d->beta, R_M * D_HEAD_V);
-        fill(f, d->dt, D_HEAD_V);
+        fill(f, d->dt, (size_t)n_alpha);
         fill(f, d->a, D_HEAD_V);
         fill(f, d->state, D_HEAD_V * D_V * D_K);
         d->alpha[0] = 30; /* softplus of it is the number itself */
@@ -774,11 +787,11 @@ static void expect_recurrence(struct fixture *f, bool is_space)
         for (int i = 0; i < D_HEAD_V; i++)
             d->a[i] = -fabsf(d->a[i]) / 4;
         struct op op = {.kind = OP_DELTA,
-                        .in = {tensor_f32(f, D_MIXED, R_M, 1, d->x), tensor_f32(f, D_HEAD_V, R_M, 1, d->alpha),
+                        .in = {tensor_f32(f, D_MIXED, R_M, 1, d->x), tensor_f32(f, n_alpha, R_M, 1, d->alpha),
                                tensor_f32(f, D_HEAD_V, R_M, 1, d->beta), tensor_i32(f, R_M, 1, page_0),
                                tensor_i32(f, R_M, 1, page_0)},
                         .out = {tensor_f32(f, D_HEAD_V * D_V, R_M, 1, NULL)},
-                        .vec = {tensor_f32(f, D_HEAD_V, 1, 1, d->dt), tensor_f32(f, D_HEAD_V, 1, 1, d->a)},
+                        .vec = {tensor_f32(f, n_alpha, 1, 1, d->dt), tensor_f32(f, D_HEAD_V, 1, 1, d->a)},
                         .state = {paged_zeros(f, ELEM_F32, D_K, D_V, D_HEAD_V, 1, false)},
                         .delta = {.n_head_k = D_HEAD_K, .grouped = grouped, .eps = D_EPS}};
         if (is_space) {
@@ -799,12 +812,17 @@ static void expect_recurrence(struct fixture *f, bool is_space)
 
 static void delta_rule_learns_token_by_token_whatever_the_pieces(void **state)
 {
-    expect_recurrence(*state, false);
+    expect_recurrence(*state, false, 1);
+}
+
+static void delta_rule_may_have_a_decay_for_each_key_dimension(void **state)
+{
+    expect_recurrence(*state, false, D_K);
 }
 
 static void state_space_takes_token_by_token_whatever_the_pieces(void **state)
 {
-    expect_recurrence(*state, true);
+    expect_recurrence(*state, true, 1);
 }
 
 /* ---- experts ------------------------------------------------------------------------------------------------- */
@@ -1480,6 +1498,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(convolution_is_causal_and_carries_its_inputs_over, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(layer_norm_takes_the_mean_away, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(delta_rule_learns_token_by_token_whatever_the_pieces, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(delta_rule_may_have_a_decay_for_each_key_dimension, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(state_space_takes_token_by_token_whatever_the_pieces, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_compute_the_formula_by_either_dispatch, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_add_their_own_biases_wherever_they_lie, open_cpu, close_cpu),

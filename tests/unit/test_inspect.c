@@ -664,6 +664,25 @@ static void layout_tells_what_is_recurrent(void **state)
                           "    dense: 48 wide, SwiGLU\n");
 }
 
+static void layout_tells_decays_by_dimension(void **state)
+{
+    assert_layout("kimi_linear",
+                  "  mixing, 4 layers (0-1, 3-4)\n"
+                  "    recurrent, a gated delta net: 4 key heads of 24, 4 value heads of 24\n"
+                  "    a decay for each key dimension, after a convolution over 4 tokens\n"
+                  "  mixing, layer 2\n"
+                  "    latent attention: 4 heads of 12, of which 4 are shared, values of 8\n"
+                  "    one latent vector of 16 and 4 shared for all heads\n"
+                  "    no rope\n"
+                  "  feed-forward, layer 0\n"
+                  "    dense: 48 wide, SwiGLU\n"
+                  "  feed-forward, 4 layers (1-4)\n"
+                  "    sparse: 8 experts 16 wide, SwiGLU, 3 for each token\n"
+                  "    router: sigmoid of each; the best 3, chosen with a correction bias; weights divided by their "
+                  "sum, times 2.5\n"
+                  "    shared expert 16 wide\n");
+}
+
 static void json_has_the_layout_and_what_a_token_reads(void **state)
 {
     char *text;
@@ -719,6 +738,7 @@ int main(void)
         cmocka_unit_test(layout_tells_gates_and_windows),
         cmocka_unit_test(layout_tells_limits_of_activations),
         cmocka_unit_test(layout_tells_what_is_recurrent),
+        cmocka_unit_test(layout_tells_decays_by_dimension),
         cmocka_unit_test(json_has_the_layout_and_what_a_token_reads),
     };
     return cmocka_run_group_tests_name("inspect", tests, make_folder, remove_folder);

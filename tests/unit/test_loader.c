@@ -134,6 +134,12 @@ static void impossible_recurrent_layers_are_refused(void **state)
         {"granitehybrid", "granitehybrid.ssm.state_size", 0, "state 0"},
         {"lfm2", "lfm2.shortconv.l_cache", 0, "2 to 16"},
         {"lfm2", "lfm2.shortconv.l_cache", 4, "shortconv.conv.weight"},
+        {"kimi_linear", "kimi-linear.ssm.conv_kernel", 17, "2 to 16"},
+        {"kimi_linear", "kimi-linear.ssm.conv_kernel", 3, "blk.0.ssm_conv1d_q.weight"},
+        {"kimi_linear", "kimi-linear.kda.head_dim", 0, "kda.head_dim is 0"},
+        {"kimi_linear", "kimi-linear.kda.head_dim", 25, "blk.0.ssm_conv1d_q.weight"},
+        {"kimi_linear", "kimi-linear.attention.head_count", 0, "attention.head_count 0"},
+        {"kimi_linear", "kimi-linear.attention.key_length_mla", 4, "4 rotated"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct model_edit m = golden(wrong[i].model);

@@ -275,6 +275,27 @@ static void parameters_out_of_range_are_refused(void **test_state)
     close_operands(f, &o);
 }
 
+static void decays_are_of_heads_or_their_key_dimensions(void **test_state)
+{
+    enum { DK = 8 }; /* as good has it */
+    const struct {
+        enum op_kind kind;
+        int64_t n_alpha, n_dt;
+        bool passes;
+    } all[] = {{OP_DELTA, N_HEAD * DK, N_HEAD * DK, true},  {OP_DELTA, N_HEAD * DK, N_HEAD, false},
+               {OP_DELTA, N_HEAD, N_HEAD * DK, false},      {OP_DELTA, N_HEAD * 2, N_HEAD * 2, false},
+               {OP_DELTA, N_HEAD * 12, N_HEAD * 12, false}, {OP_SSM, N_HEAD * DK, N_HEAD * DK, false}};
+    struct fixture *f = *test_state;
+    struct operands o = open_operands(f);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct op op = good(&o, all[i].kind);
+        op.in[1] = rows(&o, all[i].n_alpha);
+        op.vec[0] = vec(&o, all[i].n_dt);
+        assert_int_equal(passes(f, &op), all[i].passes);
+    }
+    close_operands(f, &o);
+}
+
 static void limits_are_of_silu_and_positive(void **test_state)
 {
     struct fixture *f = *test_state;
@@ -324,6 +345,7 @@ int main(void)
         cmocka_unit_test(operands_that_are_absent_are_refused),
         cmocka_unit_test(parameters_out_of_range_are_refused),
         cmocka_unit_test(gates_are_shorter_by_a_whole_factor),
+        cmocka_unit_test(decays_are_of_heads_or_their_key_dimensions),
         cmocka_unit_test(limits_are_of_silu_and_positive),
     };
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);

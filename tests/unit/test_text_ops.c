@@ -626,7 +626,8 @@ struct recurrent {
     float *first;
 };
 
-static struct recurrent open_recurrent(struct fixture *f, enum op_kind kind)
+/* n_decay: of a head of DELTA. */
+static struct recurrent open_recurrent(struct fixture *f, enum op_kind kind, int n_decay)
 {
     static float x[M * 1000];
     bool is_conv = kind == OP_CONV;
@@ -639,13 +640,13 @@ static struct recurrent open_recurrent(struct fixture *f, enum op_kind kind)
         r.op.state[0] = paged_zeros(f, ELEM_F32, N_CHANNEL, N_PAST, 1, N_SLOT, false);
     } else {
         r.op.in[0] = tensor_f32(f, N_MIXED, M, 1, x);
-        r.op.in[1] = tensor_f32(f, HEAD_V, M, 1, x + 8000);
+        r.op.in[1] = tensor_f32(f, HEAD_V * n_decay, M, 1, x + 8000);
         if (kind == OP_DELTA)
-            r.op.in[2] = tensor_f32(f, HEAD_V, M, 1, x + 9000);
+            r.op.in[2] = tensor_f32(f, HEAD_V, M, 1, x + 10000);
         else
-            r.op.vec[2] = tensor_f32(f, HEAD_V, 1, 1, x + 9000);
+            r.op.vec[2] = tensor_f32(f, HEAD_V, 1, 1, x + 10000);
         r.op.out[0] = tensor_f32(f, HEAD_V * STATE_DV, M, 1, NULL);
-        r.op.vec[0] = tensor_f32(f, HEAD_V, 1, 1, x + 10000);
+        r.op.vec[0] = tensor_f32(f, HEAD_V * n_decay, 1, 1, x + 11000);
         r.op.vec[1] = tensor_f32(f, HEAD_V, 1, 1, (const float[]){-0.1f, -0.2f, -0.05f, -0.3f});
         r.op.state[0] = paged_zeros(f, ELEM_F32, STATE_DK, STATE_DV, HEAD_V, N_SLOT, true);
         r.op.delta.n_head_k = HEAD_K;
@@ -715,12 +716,17 @@ static void enqueue_singly(struct fixture *f, const struct recurrent *r)
             enqueue_row(f, r, t++, k == 0 ? runs[i].from : runs[i].to, runs[i].to);
 }
 
+static const struct {
+    enum op_kind kind;
+    int n_decay;
+} recurrent_kinds[] = {{OP_CONV, 0}, {OP_DELTA, 1}, {OP_DELTA, STATE_DK}, {OP_SSM, 1}};
+enum { N_RECURRENT = sizeof recurrent_kinds / sizeof *recurrent_kinds };
+
 static void runs_in_one_operation_give_the_bits_of_each_row_alone(void **state)
 {
-    static const enum op_kind kinds[] = {OP_CONV, OP_DELTA, OP_SSM};
     struct fixture *f = *state;
-    for (int k = 0; k < 3; k++) {
-        struct recurrent r = open_recurrent(f, kinds[k]);
+    for (int k = 0; k < N_RECURRENT; k++) {
+        struct recurrent r = open_recurrent(f, recurrent_kinds[k].kind, recurrent_kinds[k].n_decay);
         const struct tensor all = whole_state(&r);
         size_t n_out = tensor_bytes(&r.op.out[0]), n_state = tensor_bytes(&all);
         char *out[2] = {malloc(n_out), malloc(n_out)}, *after[2] = {malloc(n_state), malloc(n_state)};
@@ -748,10 +754,9 @@ static void runs_in_one_operation_give_the_bits_of_each_row_alone(void **state)
 /* From -1 a run has what it has from a page of zeros; and the page that it began with stays what it was. */
 static void a_run_begins_with_zeros_or_a_page_that_stays(void **state)
 {
-    static const enum op_kind kinds[] = {OP_CONV, OP_DELTA, OP_SSM};
     struct fixture *f = *state;
-    for (int k = 0; k < 3; k++) {
-        struct recurrent r = open_recurrent(f, kinds[k]);
+    for (int k = 0; k < N_RECURRENT; k++) {
+        struct recurrent r = open_recurrent(f, recurrent_kinds[k].kind, recurrent_kinds[k].n_decay);
         const int64_t n_part = r.op.state[0].page.ne[2];
         size_t n_out = tensor_bytes(&r.op.out[0]);
         char *want = malloc(n_out), *got = malloc(n_out);

@@ -191,16 +191,18 @@ void OPS_NAME(conv)(float *y, const struct kernel_conv *a)
 struct delta {
     const float *k, *q, *next_k;
     v16 next_decay;
-    v16 d[DELTA_DIMS];     /* by which the state changes along k */
-    v16 out[DELTA_DIMS];   /* what it has for q then */
-    v16 known[DELTA_DIMS]; /* and, decayed, for next_k */
+    const float *next_decays; /* one for each key dimension, where there are such */
+    v16 d[DELTA_DIMS];        /* by which the state changes along k */
+    v16 out[DELTA_DIMS];      /* what it has for q then */
+    v16 known[DELTA_DIMS];    /* and, decayed, for next_k */
 };
 
 /* Up to 16 values, at i, of each dimension's dk values of state. */
-KERNELS_ALWAYS_INLINE void delta_values(float *s, int64_t dk, int64_t i, int64_t n, int n_dim, bool has_this,
-                                        bool has_next, struct delta *x)
+KERNELS_ALWAYS_INLINE void delta_values(float *s, int64_t dk, int64_t i, int64_t n, int n_dim, bool by_dim,
+                                        bool has_this, bool has_next, struct delta *x)
 {
     v16 k = has_this ? load_upto(x->k + i, n) : v16_set1(0);
+    v16 next_decay = by_dim && has_next ? load_upto(x->next_decays + i, n) : x->next_decay;
     KERNELS_UNROLL
     for (int c = 0; c < n_dim; c++) {
         v16 part = load_upto(s + c * dk + i, n);
@@ -211,7 +213,7 @@ KERNELS_ALWAYS_INLINE void delta_values(float *s, int64_t dk, int64_t i, int64_t
             __builtin_prefetch(s + n_dim * dk + i * n_dim + 16 * c);
         }
         if (has_next) {
-            part = v16_mul(part, x->next_decay);
+            part = v16_mul(part, next_decay);
             x->known[c] = v16_fma(part, load_upto(x->next_k + i, n), x->known[c]);
         }
         store_upto(s + c * dk + i, part, n);
@@ -219,8 +221,8 @@ KERNELS_ALWAYS_INLINE void delta_values(float *s, int64_t dk, int64_t i, int64_t
 }
 
 /* Token t changes the state and the next one decays it, in one pass. */
-KERNELS_ALWAYS_INLINE void delta_pass(float *s, const struct kernel_recurrence *a, int64_t t, int n_dim, bool has_this,
-                                      bool has_next, struct delta *out)
+KERNELS_ALWAYS_INLINE void delta_pass(float *s, const struct kernel_recurrence *a, int64_t t, int n_dim, bool by_dim,
+                                      bool has_this, bool has_next, struct delta *out)
 {
     const int64_t dk = a->dk;
     int64_t i = 0;
@@ -228,50 +230,59 @@ KERNELS_ALWAYS_INLINE void delta_pass(float *s, const struct kernel_recurrence *
     x.k = a->k + t * a->ld_qk;
     x.q = a->q + t * a->ld_qk;
     x.next_k = x.k + a->ld_qk;
-    x.next_decay = v16_set1(has_next ? a->decay[(t + 1) * a->ld_gate] : 1.0f);
+    x.next_decays = a->decay + (t + 1) * a->ld_decay;
+    x.next_decay = v16_set1(has_next && !by_dim ? *x.next_decays : 1.0f);
     KERNELS_UNROLL
     for (int c = 0; c < n_dim; c++)
         x.known[c] = x.out[c] = v16_set1(0.0f);
     for (; i + 16 <= dk; i += 16)
-        delta_values(s, dk, i, 16, n_dim, has_this, has_next, &x);
+        delta_values(s, dk, i, 16, n_dim, by_dim, has_this, has_next, &x);
     if (i < dk)
-        delta_values(s, dk, i, dk - i, n_dim, has_this, has_next, &x);
+        delta_values(s, dk, i, dk - i, n_dim, by_dim, has_this, has_next, &x);
     *out = x;
 }
 
-/* Takes value dimensions from `first` on, n_group times n_dim, both constants: while the sums of one group are added
- * up, the next one goes on. */
+/* Takes value dimensions from `first` on, n_group times n_dim, constants as by_dim is: while the sums of one group are
+ * added up, the next one goes on. */
 KERNELS_ALWAYS_INLINE void delta_dims(float *s, const struct kernel_recurrence *a, int64_t first, int n_group,
-                                      int n_dim)
+                                      int n_dim, bool by_dim)
 {
     struct delta x[DELTA_GROUPS];
     KERNELS_UNROLL
     for (int g = 0; g < n_group; g++)
-        delta_pass(s + (first + g * n_dim) * a->dk, a, -1, n_dim, false, true, &x[g]);
+        delta_pass(s + (first + g * n_dim) * a->dk, a, -1, n_dim, by_dim, false, true, &x[g]);
     for (int64_t t = 0; t < a->n; t++)
         KERNELS_UNROLL
     for (int g = 0; g < n_group; g++) {
         int64_t dim = first + g * n_dim;
         KERNELS_UNROLL
         for (int c = 0; c < n_dim; c++)
-            x[g].d[c] = v16_set1((a->v[t * a->ld_v + dim + c] - v16_sum(x[g].known[c])) * a->beta[t * a->ld_gate]);
+            x[g].d[c] = v16_set1((a->v[t * a->ld_v + dim + c] - v16_sum(x[g].known[c])) * a->beta[t * a->ld_beta]);
         if (t + 1 < a->n)
-            delta_pass(s + dim * a->dk, a, t, n_dim, true, true, &x[g]);
+            delta_pass(s + dim * a->dk, a, t, n_dim, by_dim, true, true, &x[g]);
         else
-            delta_pass(s + dim * a->dk, a, t, n_dim, true, false, &x[g]);
+            delta_pass(s + dim * a->dk, a, t, n_dim, by_dim, true, false, &x[g]);
         KERNELS_UNROLL
         for (int c = 0; c < n_dim; c++)
             a->o[t * a->ld_v + dim + c] = v16_sum(x[g].out[c]);
     }
 }
 
-void OPS_NAME(delta_rule)(float *s, const struct kernel_recurrence *a)
+KERNELS_ALWAYS_INLINE void delta_rule(float *s, const struct kernel_recurrence *a, bool by_dim)
 {
     int64_t i = 0;
     for (; i + DELTA_GROUPS * DELTA_DIMS <= a->n_dim; i += DELTA_GROUPS * DELTA_DIMS)
-        delta_dims(s, a, i, DELTA_GROUPS, DELTA_DIMS);
+        delta_dims(s, a, i, DELTA_GROUPS, DELTA_DIMS, by_dim);
     for (; i < a->n_dim; i++)
-        delta_dims(s, a, i, 1, 1);
+        delta_dims(s, a, i, 1, 1, by_dim);
+}
+
+void OPS_NAME(delta_rule)(float *s, const struct kernel_recurrence *a)
+{
+    if (a->decays_by_dim)
+        delta_rule(s, a, true);
+    else
+        delta_rule(s, a, false);
 }
 
 /* Token t of n_dim value dimensions, a constant, whose chains run side by side. */
@@ -279,7 +290,7 @@ KERNELS_ALWAYS_INLINE void space_values(float *s, const struct kernel_recurrence
                                         int n_dim, const v16 *d, v16 *out)
 {
     v16 k = load_upto(a->k + t * a->ld_qk + i, n), q = load_upto(a->q + t * a->ld_qk + i, n);
-    v16 decay = v16_set1(a->decay[t * a->ld_gate]);
+    v16 decay = v16_set1(a->decay[t * a->ld_decay]);
     KERNELS_UNROLL
     for (int c = 0; c < n_dim; c++) {
         v16 part = v16_fma(k, d[c], v16_mul(load_upto(s + c * a->dk + i, n), decay));
@@ -293,7 +304,7 @@ KERNELS_ALWAYS_INLINE void space_dims(float *s, const struct kernel_recurrence *
     float *mine = s + first * a->dk;
     for (int64_t t = 0; t < a->n; t++) {
         const float *v = a->v + t * a->ld_v + first;
-        float *o = a->o + t * a->ld_v + first, beta = a->beta[t * a->ld_gate];
+        float *o = a->o + t * a->ld_v + first, beta = a->beta[t * a->ld_beta];
         v16 d[DELTA_DIMS], out[DELTA_DIMS];
         int64_t i = 0;
         KERNELS_UNROLL

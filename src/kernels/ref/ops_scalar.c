@@ -153,13 +153,13 @@ void conv_scalar(float *y, const struct kernel_conv *a)
 static void delta_dim(float *s, const struct kernel_recurrence *a, int64_t dim)
 {
     for (int64_t t = 0; t < a->n; t++) {
-        const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
+        const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk, *decay = a->decay + t * a->ld_decay;
         float known[16] = {0}, out[16] = {0};
         for (int64_t i = 0; i < a->dk; i++) {
-            s[i] = s[i] * a->decay[t * a->ld_gate];
+            s[i] = s[i] * decay[a->decays_by_dim ? i : 0];
             known[i % 16] = fmaf(s[i], k[i], known[i % 16]);
         }
-        float d = (a->v[t * a->ld_v + dim] - lane_tree(known)) * a->beta[t * a->ld_gate];
+        float d = (a->v[t * a->ld_v + dim] - lane_tree(known)) * a->beta[t * a->ld_beta];
         for (int64_t i = 0; i < a->dk; i++) {
             s[i] = fmaf(k[i], d, s[i]);
             out[i % 16] = fmaf(s[i], q[i], out[i % 16]);
@@ -178,9 +178,9 @@ static void space_dim(float *s, const struct kernel_recurrence *a, int64_t dim)
 {
     for (int64_t t = 0; t < a->n; t++) {
         const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
-        float out[16] = {0}, v = a->v[t * a->ld_v + dim], d = v * a->beta[t * a->ld_gate];
+        float out[16] = {0}, v = a->v[t * a->ld_v + dim], d = v * a->beta[t * a->ld_beta];
         for (int64_t i = 0; i < a->dk; i++) {
-            s[i] = fmaf(k[i], d, s[i] * a->decay[t * a->ld_gate]);
+            s[i] = fmaf(k[i], d, s[i] * a->decay[t * a->ld_decay]);
             out[i % 16] = fmaf(s[i], q[i], out[i % 16]);
         }
         a->o[t * a->ld_v + dim] = fmaf(a->skip, v, lane_tree(out));

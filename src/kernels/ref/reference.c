@@ -114,12 +114,13 @@ static void delta_dim(float *s, const struct kernel_recurrence *a, int64_t dim)
 {
     for (int64_t t = 0; t < a->n; t++) {
         const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
-        double known = 0, out = 0, decay = (double)a->decay[t * a->ld_gate];
+        const float *decay = a->decay + t * a->ld_decay;
+        double known = 0, out = 0;
         for (int64_t i = 0; i < a->dk; i++)
-            known += (double)s[i] * decay * (double)k[i];
-        double d = ((double)a->v[t * a->ld_v + dim] - known) * (double)a->beta[t * a->ld_gate];
+            known += (double)s[i] * (double)decay[a->decays_by_dim ? i : 0] * (double)k[i];
+        double d = ((double)a->v[t * a->ld_v + dim] - known) * (double)a->beta[t * a->ld_beta];
         for (int64_t i = 0; i < a->dk; i++) {
-            s[i] = (float)((double)s[i] * decay + (double)k[i] * d);
+            s[i] = (float)((double)s[i] * (double)decay[a->decays_by_dim ? i : 0] + (double)k[i] * d);
             out += (double)s[i] * (double)q[i];
         }
         a->o[t * a->ld_v + dim] = (float)out;
@@ -136,8 +137,8 @@ static void space_dim(float *s, const struct kernel_recurrence *a, int64_t dim)
 {
     for (int64_t t = 0; t < a->n; t++) {
         const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
-        double decay = (double)a->decay[t * a->ld_gate], v = (double)a->v[t * a->ld_v + dim];
-        double d = v * (double)a->beta[t * a->ld_gate], out = (double)a->skip * v;
+        double decay = (double)a->decay[t * a->ld_decay], v = (double)a->v[t * a->ld_v + dim];
+        double d = v * (double)a->beta[t * a->ld_beta], out = (double)a->skip * v;
         for (int64_t i = 0; i < a->dk; i++) {
             s[i] = (float)((double)s[i] * decay + (double)k[i] * d);
             out += (double)s[i] * (double)q[i];

@@ -10,6 +10,7 @@ layout(constant_id = 1) const uint DK = 1;
 layout(constant_id = 2) const uint DIMS = 16;
 layout(constant_id = 3) const uint COUNTER = 0;  /* of states that are read and written (counters.glsl) */
 layout(constant_id = 4) const uint IS_SPACE = 0; /* SSM */
+layout(constant_id = 5) const uint N_DECAY = 1;  /* of a head: one, or one for each key dimension */
 
 layout(push_constant) uniform Push {
     Floats x, alpha, beta; /* SSM: beta is the heads' skip */
@@ -22,7 +23,7 @@ layout(push_constant) uniform Push {
 
 const uint N_THREAD = 64, LANES = N_THREAD / DIMS;
 
-shared float state[DIMS * DK], qk[2 * DK], sums[2 * N_THREAD];
+shared float state[DIMS * DK], qk[2 * DK], sums[2 * N_THREAD], decays[N_DECAY];
 
 /* q and k of a key head at row t; DELTA's are made of length 1, q also divided by sqrt(DK). */
 void load_qk(uint t, uint head_k)
@@ -51,6 +52,15 @@ void load_qk(uint t, uint head_k)
     for (uint i = tid; i < 2 * DK; i += N_THREAD)
         qk[i] *= i < DK ? q_scale : k_scale;
     barrier();
+}
+
+/* One of a head's decays at row t, and the softplus that it is made of. */
+float decay_of(uint t, uint head, uint i, out float step_size)
+{
+    uint at = head * N_DECAY + i;
+    step_size = softplus(p.alpha.d[t * p.n_head_v * N_DECAY + at] + p.dt.d[at]);
+    precise float decay = exp_of(step_size * p.a.d[head]);
+    return decay;
 }
 
 /* The sum of what the threads of this thread's dimension have. */
@@ -82,12 +92,16 @@ void main()
                                         ? 0.0
                                         : Floats(part_address(p.state, uint(from), head)).d[dim * DK + j];
         }
+        float step_size, decay = 1.0;
+        if (N_DECAY == 1)
+            decay = decay_of(t, head, 0, step_size);
+        for (uint j = tid; N_DECAY > 1 && j < DK; j += N_THREAD)
+            decays[j] = decay_of(t, head, j, step_size);
         load_qk(t, head_k);
         uint gate = t * p.n_head_v + head;
-        float step_size = softplus(p.alpha.d[gate] + p.dt.d[head]);
-        precise float decay = exp_of(step_size * p.a.d[head]), known = 0, o = 0;
+        precise float known = 0, o = 0;
         for (uint j = lane; j < DK; j += LANES) {
-            state[d * DK + j] *= decay;
+            state[d * DK + j] *= N_DECAY > 1 ? decays[j] : decay;
             known = fma(state[d * DK + j], qk[DK + j], known);
         }
         if (IS_SPACE == 0)

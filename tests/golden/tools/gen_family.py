@@ -30,7 +30,7 @@ DEFAULTS = dict(
     latent=0, q_rank=0, index_heads=0, index_dim=64, index_chosen=16, index_types="",  # latent attention, and its index of positions
     parts="",  # layers of one part each: m a state space, a attention, e experts, d a dense feed-forward part; the latter without gates
     moe_latent=0, n_ff_exps="", n_useds="",  # the width that experts work in; and by layer "16,0,..."
-    recurrence="delta",  # "delta": gated delta nets, "mamba2": state spaces, "conv": short convolutions
+    recurrence="delta",  # "delta": gated delta nets, "kda": those with a decay for each key dimension, "mamba2": state spaces, "conv": short convolutions
 )
 
 FAMILIES = dict(
@@ -76,6 +76,8 @@ FAMILIES = dict(
                            choice_bias=1, groups=4, groups_used=2, wscale=2.5, wnorm=1, moe_latent=20, recurrence="mamba2", n_value_head=8, state=16),
     step35=dict(n_layer=5, n_shared=1, n_dense=1, qk_norm="head", choice_bias=1, wscale=2.5, wnorm=1, window=9, windowed="01101", out_gate="head",
                 n_heads="4,6,6,4,6", freq_base_windowed=500.0, rope_freqs=1, limits="0,0.5,0,0.8,1.2", shared_limits="0.9,0,0.6,1.1,0.4"),
+    kimi_linear=dict(arch="kimi-linear", n_layer=5, n_shared=1, n_dense=1, gating=2, choice_bias=1, wscale=2.5, recurrence="kda", recurrent="11011",
+                     state=24, latent=16, hd=12, hd_v=8, n_rot=4),
     mistral3=dict(n_expert=0, yarn_factor=4.0, yarn_orig=16, yarn_log_mul=1.0, temperature_scale=0.1),
 )
 
@@ -200,7 +202,7 @@ def add_metadata(m):
     if c["latent"]:
         for key, v in (("key_length", c["latent"] + c["n_rot"]), ("value_length", c["latent"]), ("key_length_mla", c["hd"]), ("value_length_mla", c["hd_v"]),
                        ("kv_lora_rank", c["latent"]), ("q_lora_rank", c["q_rank"]), ("indexer.head_count", c["index_heads"]),
-                       ("indexer.key_length", c["index_dim"]), ("indexer.top_k", c["index_chosen"])):
+                       ("indexer.key_length", c["index_heads"] and c["index_dim"]), ("indexer.top_k", c["index_heads"] and c["index_chosen"])):
             m.optional("%.attention." + key, U32, v)
         if c["index_types"]:
             m.array("%.attention.indexer.types", BOOL, [t == "1" for t in c["index_types"]])
@@ -247,6 +249,9 @@ def add_metadata(m):
         m.array("%.rope.dimension_sections", I32, [1, 1, 0, 0])
     if c["recurrent"] and c["recurrence"] == "conv":
         m.key("%.shortconv.l_cache", U32, c["conv"])
+    elif c["recurrent"] and c["recurrence"] == "kda":
+        m.key("%.ssm.conv_kernel", U32, c["conv"])
+        m.key("%.kda.head_dim", U32, c["state"])
     elif c["recurrent"] or c["parts"]:
         for key, v in (("conv_kernel", c["conv"]), ("state_size", c["state"]), ("group_count", c["n_key_head"]),
                        ("time_step_rank", c["n_value_head"]), ("inner_size", n_ssm_inner(c))):
@@ -285,9 +290,12 @@ def add_latent_attention(m, p, i):
     c = m.c
     n_embd, n_head, rank, latent, nope = c["n_embd"], c["n_head"], c["q_rank"], c["latent"], c["hd"] - c["n_rot"]
     m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
-    m.matrix(p + "attn_q_a.weight", [n_embd, rank], 1.2)
-    m.vector(p + "attn_q_a_norm.weight", [rank], 0.15, 1)
-    m.matrix(p + "attn_q_b.weight", [rank, n_head * c["hd"]], 1.5)
+    if rank:
+        m.matrix(p + "attn_q_a.weight", [n_embd, rank], 1.2)
+        m.vector(p + "attn_q_a_norm.weight", [rank], 0.15, 1)
+        m.matrix(p + "attn_q_b.weight", [rank, n_head * c["hd"]], 1.5)
+    else:
+        m.matrix(p + "attn_q.weight", [n_embd, n_head * c["hd"]], 1.5)
     m.matrix(p + "attn_kv_a_mqa.weight", [n_embd, latent + c["n_rot"]], 1.2)
     m.vector(p + "attn_kv_a_norm.weight", [latent], 0.15, 1)
     m.matrix(p + "attn_k_b.weight", [nope, latent, n_head], 1.5)
@@ -315,6 +323,23 @@ def add_delta_net(m, p):
     m.vector(p + "ssm_a", [n_head], 0.1, -0.5)
     m.vector(p + "ssm_norm.weight", [c["state"]], 0.15, 1)
     m.matrix(p + "ssm_out.weight", [n_v, n_embd], 2)
+
+
+def add_kda(m, p):
+    c = m.c
+    n_embd, n_head, dim, n = c["n_embd"], c["n_head"], c["state"], c["n_head"] * c["state"]
+    m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
+    for part in "qkv":
+        m.matrix(p + "attn_" + part + ".weight", [n_embd, n], 1.2)
+        m.vector(p + "ssm_conv1d_" + part + ".weight", [c["conv"], 1, n, 1], 0.5)
+    for part in "fg":  # the decays and the output's gate, each through a low rank
+        m.matrix(p + "ssm_" + part + "_a.weight", [n_embd, dim], 1.2)
+        m.matrix(p + "ssm_" + part + "_b.weight", [dim, n], 1.3)
+    m.matrix(p + "ssm_beta.weight", [n_embd, n_head], 1.3)
+    m.vector(p + "ssm_dt.bias", [n], 1, -1)
+    m.vector(p + "ssm_a", [1, n_head, 1, 1], 0.1, -0.5)
+    m.vector(p + "ssm_norm.weight", [dim], 0.15, 1)
+    m.matrix(p + "attn_output.weight", [n, n_embd], 2)
 
 
 def add_mamba2(m, p):
@@ -392,7 +417,7 @@ def add_layer(m, i):
     c, p = m.c, "blk.%d." % i
     is_qwen = c["recurrent"] != "" and c["recurrence"] == "delta"
     if is_recurrent(c, i):
-        {"delta": add_delta_net, "mamba2": add_mamba2, "conv": add_short_conv}[c["recurrence"]](m, p)
+        {"delta": add_delta_net, "kda": add_kda, "mamba2": add_mamba2, "conv": add_short_conv}[c["recurrence"]](m, p)
     elif c["latent"]:
         add_latent_attention(m, p, i)
     else:
