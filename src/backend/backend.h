@@ -205,6 +205,7 @@ struct tensor paged_part(const struct paged *s, int64_t page, int64_t part);
     OP(KV_STORE, "cache[head][pos[t]] = x[t][head]")                                                                   \
     OP(INDEX, "out[t] = the positions with the largest sum over heads of weights[t][head] * relu(q[t][head] . K)")     \
     OP(ATTENTION, "out[t] = softmax(scale q[t] . K[0..pos[t]]) . V")                                                   \
+    OP(COMPRESS, "out[e] = sum over positions up to at[e] of x * softmax(gate + bias), channel by channel")            \
     OP(CONV, "out[t] = act(causal convolution of x over tokens, channel by channel)")                                  \
     OP(DELTA, "out[t] = the gated delta rule's answer to q[t], after its state has learnt k[t], v[t]")                 \
     OP(SSM, "out[t] = a state space's answer to q[t], after its state has taken k[t], v[t], + skip * v[t]")            \
@@ -214,6 +215,8 @@ struct tensor paged_part(const struct paged *s, int64_t page, int64_t part);
     OP(SOFTCAP, "out = cap * tanh(x / cap)")                                                                           \
     OP(SLICE, "out[t] = some elements of x[rows[t]]")                                                                  \
     OP(SCATTER, "out[rows[t]] = x[t]")                                                                                 \
+    OP(STREAMS_IN, "out[t] = sum over streams i of a[t][i] * x[t][i], and what STREAMS_OUT takes")                     \
+    OP(STREAMS_OUT, "x[t][i] = b[t][i] * y[t] + sum over streams j of c[t][j][i] * x[t][j]")                           \
     OP(ROUTE, "ids[t], weights[t] = top-k experts of router(x[t])")                                                    \
     OP(EXPERTS, "y[t][rank] = expert ids[t][rank] of x[t], for the experts that the slot table names")                 \
     OP(COMBINE, "out[t] = sum over ranks of weights[t][rank] * y[t][rank], then + shared")
@@ -234,15 +237,17 @@ enum act_fn {
     ACT_SWIGLU_OAI, /* gpt-oss's, clamped: kernels.h has the formula */
     ACT_NONE,       /* the gate itself */
     ACT_RELU,
-    ACT_SOFTPLUS /* log(1 + exp(x)) */
+    ACT_SOFTPLUS,    /* log(1 + exp(x)) */
+    ACT_SILU_CLAMPED /* SiLU of what the limit leaves, not limited SiLU */
 };
 enum rope_mode { ROPE_NORMAL, ROPE_NEOX };
 
 /* How routers turn logits into a choice (docs/architecture.md lists which family does what). */
 enum route_score {
-    ROUTE_SOFTMAX,       /* softmax over all experts, then the top k */
-    ROUTE_SIGMOID,       /* sigmoid of each, then the top k */
-    ROUTE_SOFTMAX_CHOSEN /* the top k of the logits, then softmax over those */
+    ROUTE_SOFTMAX,        /* softmax over all experts, then the top k */
+    ROUTE_SIGMOID,        /* sigmoid of each, then the top k */
+    ROUTE_SOFTMAX_CHOSEN, /* the top k of the logits, then softmax over those */
+    ROUTE_SQRT_SOFTPLUS   /* the root of softplus of each, then the top k */
 };
 
 /* How positions become angles. */
@@ -256,6 +261,7 @@ struct rope_angles {
     float yarn_low, yarn_high;
 
     float magnitude; /* cosines and sines are multiplied by this; 1 for none */
+    bool is_inverse; /* the angles are negative: what was rotated is rotated back */
 
     /* Far attention is made sharper: cosines and sines are multiplied by
      * 1 + temperature * log(floor((position + temperature_shift) / temperature_span) + 1); temperature 0: not. */
@@ -263,7 +269,7 @@ struct rope_angles {
     int64_t temperature_span, temperature_shift;
 };
 
-enum { OP_MAX_IN = 5, OP_MAX_OUT = 4, OP_CONV_MAX_TAP = 16 };
+enum { OP_MAX_IN = 6, OP_MAX_OUT = 4, OP_MAX_STATE = 3, OP_CONV_MAX_TAP = 16, OP_MAX_STREAM = 4 };
 
 /* Attention reduces over blocks of so many absolute positions, and over spans of those (docs/numerics.md). */
 enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
@@ -272,6 +278,10 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  * 64 * i + 64) are in page pages[table[t] + i]. (table[t] is negative where a text's first pages are not listed; these
  * are not asked for.) Rows of one text follow each other, positions ascending by one. Rows of two texts that follow
  * each other have different numbers in table.
+ *
+ * A compressed cache has one entry for `ratio` positions that follow each other: entry i stands for positions
+ * [ratio * i, ratio * (i + 1)), and a token sees those whose positions it sees all. Entries are to its pages and page
+ * tables what positions are to those of other caches; tables begin where table says, too.
  *
  * A row of CONV, DELTA and SSM belongs to a run of rows that follow each other and have the same to[t]. A run begins
  * with the state in page from[t] of its first row (-1: zeros), and leaves its state in page to[t]; pages that a run has
@@ -288,15 +298,24 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             from elements [in_off, in_off + n_in) of x's.
  *             weight[0]: [n_head * n_out rounded up to 16][n_in], or NULL to copy
  * ROPE_TABLE  in: pos I32 [M].  out: [n_rot][M].  rope_table; vec[0]: frequency divisors [n_rot/2] or absent
- * ROPE        in: x [n_head*head_dim][M], table [n_rot][M].  out: the same x.  rope
+ * ROPE        in: x [n_head*head_dim][M], table [n_rot][M].  out: the same x.  rope: of each head elements
+ *             [off, off + n_rot) are rotated
  * KV_STORE    in: x [n_head*head_dim][M], pos, table, pages.  state[0]: [head_dim][ATTENTION_BLOCK][n_head], F32, F16
  *             or Q8_0
  * INDEX       in: q [n_head*dim][M], pos, table, pages, weights [n_head][M].  out: I32 [k][M], chosen positions,
  *             ascending: all that a token sees where these are at most k, and then -1, else k; of equal ones the first.
- *             state[0]: K, [dim][ATTENTION_BLOCK][1]
+ *             state[0]: K, [dim][ATTENTION_BLOCK][1].  index_ratio above 1: K is a compressed cache, and entries are
+ *             chosen
  * ATTENTION   in: q [n_head*dk][M], pos, table, pages, and what INDEX has chosen or absent: then a token sees these
  *             positions alone, and there are no windows.  out: [n_head*dv][M].  state[0]: K, state[1]: V, or K again in
- *             latent attention; vec[0]: a sink's score for each head, or absent; attention
+ *             latent attention; vec[0]: a sink's score for each head, or absent; attention.
+ *             With attention.ratio K is V, and tokens also see a compressed cache of keys that are values, state[2]
+ *             [dk][ATTENTION_BLOCK][1], whose pages are in[5]: what is chosen are its entries, and the window stays
+ * COMPRESS    in: at I32 [E], table [E], pages.  out: [n][E].  state[0]: x, state[1]: gate, caches of floats
+ *             [2*n or n][ATTENTION_BLOCK][1]; vec[0]: bias [as these][ratio].  An entry for each of E positions, the
+ *             last of its `ratio` ones, is the sum over these of x * softmax(gate + bias), bias by place among them.
+ *             Where rows have 2*n elements, these are the second n, and the softmax and sum take the first n of the
+ *             `ratio` positions before, too, if there are any; ratio is vec[0].ne[1]
  * CONV        in: x [n][M], from, to.  out: [n][M].  vec[0]: taps [n][n_tap], the oldest first; vec[1]: bias [n] or
  *             absent; conv; state[0]: the last inputs [n][n_tap-1], the oldest first
  * DELTA       in: q, k and v of all heads in one row [2*n_head_k*dk + n_head_v*dv][M], alpha [n_decay*n_head_v][M],
@@ -315,24 +334,28 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  * SLICE       in: x [n][any], rows I32 [M], ascending, or absent (0, 1, ...).  out: [k][M].  slice_off: the first
  *             element, slice_off + k <= n
  * SCATTER     in: x [k][M], rows I32 [M], all different.  out: [k][any], other rows untouched
- * ROUTE       in: x [n_embd][M].  out: ids I32 [k][M], weights F32 [k][M], scores F32 [n_expert][M] or absent: what
- *             choosing starts from, without vec[1] and on one scale: the softmax over all experts or the sigmoid of
- *             each, and 0 for experts of groups that were not kept.  weight[0]: router [n_expert][n_embd];
- *             vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent;
- *             vec[2]: what each expert's final weight is multiplied by, or absent; route
- * EXPERTS     in: x [n_embd][M], ids (-1: none), slots I32 [n_expert] (-1: not this time), weights F32 [k][M] that
- *             multiply what gate and up give, or absent.  out: y [n_embd][k][M], and [n_hidden][k][M] what down is
- *             multiplied by, or absent; rows of absent experts untouched in both.  slot_pool;
- *             vec[enum expert_matrix]: biases [n_ff][n_expert] of gate and up, [n_embd][n_expert] of down, by expert
- *             and not by slot, or absent; experts
- * COMBINE     in: y, weights or absent (1), shared [n_embd][M] or absent, shared gate [1][M] or absent (passed through
- *             sigmoid).  out: [n_embd][M] */
+ * STREAMS_IN  in: x [n_stream*n][M], mix [k][M].  out: [n][M], and the same mix, which becomes weights of the streams:
+ *             a [n_stream] and, where k is n_stream * (n_stream + 2) and not just n_stream, b [n_stream] and
+ *             c [n_stream][n_stream] (docs/numerics.md has the formulas).  vec[0]: scale [3] or [1], vec[1]: base [k];
+ *             streams
+ * STREAMS_OUT in: y [n][M], x [n_stream*n][M], mix as STREAMS_IN leaves it.  out: the same x
+ * ROUTE       in: x [n_embd][M], token ids I32 [M] where vec[3] is there.  out: ids I32 [k][M], weights F32 [k][M],
+ * scores F32 [n_expert][M] or absent: what choosing starts from, without vec[1] and on one scale: the softmax over all
+ * experts or the sigmoid of each, and 0 for experts of groups that were not kept.  weight[0]: router
+ * [n_expert][n_embd]; vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent; vec[2]:
+ * what each expert's final weight is multiplied by, or absent; vec[3]: the experts of each token of the vocabulary, I32
+ * [k][n_vocab], or absent: then nothing is chosen; route EXPERTS     in: x [n_embd][M], ids (-1: none), slots I32
+ * [n_expert] (-1: not this time), weights F32 [k][M] that multiply what gate and up give, or absent.  out: y
+ * [n_embd][k][M], and [n_hidden][k][M] what down is multiplied by, or absent; rows of absent experts untouched in both.
+ * slot_pool; vec[enum expert_matrix]: biases [n_ff][n_expert] of gate and up, [n_embd][n_expert] of down, by expert and
+ * not by slot, or absent; experts COMBINE     in: y, weights or absent (1), shared [n_embd][M] or absent, shared gate
+ * [1][M] or absent (passed through sigmoid).  out: [n_embd][M] */
 struct op {
     enum op_kind kind;
     struct tensor in[OP_MAX_IN];
     struct tensor out[OP_MAX_OUT];
-    struct tensor vec[OP_MAX_OUT]; /* constant vectors */
-    struct paged state[2];         /* of texts, read or written in place */
+    struct tensor vec[OP_MAX_OUT];    /* constant vectors */
+    struct paged state[OP_MAX_STATE]; /* of texts, read or written in place */
     struct weight *weight[OP_MAX_OUT];
     struct slot_pool *slot_pool;
     union {
@@ -348,7 +371,7 @@ struct op {
         struct rope_angles rope_table;
         struct {
             enum rope_mode mode;
-            int64_t head_dim, n_rot;
+            int64_t head_dim, n_rot, off;
         } rope;
         struct {
             int64_t n_head;
@@ -356,7 +379,13 @@ struct op {
             int64_t window; /* positions that a token sees, itself included; 0: all */
             bool chunked;   /* a token sees no position before the last multiple of the window */
             int64_t n_text; /* texts that the tokens are of; decides how they are computed alone; 0: unknown */
+            int64_t ratio;  /* of the compressed cache; 0: there is none */
         } attention;
+        int64_t index_ratio; /* of INDEX's cache; 0 or 1: it is not compressed */
+        struct {
+            float eps;
+            int64_t n_iteration; /* of Sinkhorn's algorithm */
+        } streams;               /* of STREAMS_IN */
         struct {
             bool has_silu; /* act is SiLU; else there is none */
         } conv;
@@ -367,7 +396,7 @@ struct op {
         } delta;          /* of DELTA and SSM */
         struct {
             enum act_fn act;
-            float act_limit; /* of ACT_SILU, for both factors (kernels.h); 0: none */
+            float act_limit; /* of ACT_SILU and ACT_SILU_CLAMPED, for both factors (kernels.h); 0: none */
         };
         struct {
             enum route_score score;

@@ -254,6 +254,7 @@ static double tolerance(const struct op *op)
                   op->slot_pool->d.type[EXPERT_DOWN]->act != QUANT_ACT_FLOAT;
         break;
     case OP_ROPE_TABLE: terms = 64; break;
+    case OP_COMPRESS: terms = 64 * (double)tensor_n_elem(&op->vec[0]); break; /* each has an exp's error */
     case OP_DELTA:
     case OP_SSM: terms = 4096; break; /* errors of the state add up over the text */
     case OP_ATTENTION:                /* each term has an exp's error */
@@ -353,7 +354,7 @@ static void check_enqueue(struct backend *b, const struct op *op)
             o.vec[i] = tensor_side(&op->vec[i], s);
             o.weight[i] = op->weight[i] ? op->weight[i]->side[s] : NULL;
         }
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < OP_MAX_STATE; i++)
             o.state[i].page = tensor_side(&op->state[i].page, s);
         o.slot_pool = op->slot_pool ? op->slot_pool->side[s] : NULL;
         backend_enqueue(c->side[s], &o);

@@ -24,6 +24,17 @@ struct softmax {
     float *acc;       /* [n][dv] */
 };
 
+/* A cache that tokens see, and how far. What is called a position is in a compressed cache an entry. */
+struct attn_cache {
+    const struct paged *k, *v;
+    const int32_t *pages;  /* of all texts */
+    const int32_t *chosen; /* [n_chosen] of each token, ascending */
+    int64_t n_chosen;      /* positions that a token sees, if it is behind as many; 0: it sees all */
+    int64_t window;
+    bool is_chunked;
+    int64_t ratio; /* positions of the text for each of the cache's: 1 but in a compressed one */
+};
+
 /* The operation: what all its loops need. */
 struct attn_op {
     const struct kernels *kernels;
@@ -31,15 +42,16 @@ struct attn_op {
     int64_t dk, dv;          /* elements of a key, of a value */
     int64_t n_head, n_group; /* query heads in all, and for each KV head */
     int64_t m;               /* tokens */
-    bool is_latent;          /* the cache's rows are keys and values both */
-    int64_t n_chosen;        /* positions that a token sees, if it is behind as many; 0: it sees all */
+    bool is_latent;          /* the caches' rows are keys and values both */
+    struct attn_cache caches[2];
+    int n_cache;
 };
 
 /* What a task takes of the tokens: a tile of tokens of one text that follow each other, with all spans that they see,
  * or one span of a single token. */
 struct attn_unit {
     int32_t t0, n_t;
-    int32_t span;   /* of the token's spans, the first being 0 */
+    int32_t span;   /* of the token's spans, the first being 0; those of the first cache come first */
     int32_t n_span; /* how many units the token has; 1: a unit takes all spans */
 };
 
@@ -71,13 +83,15 @@ struct attn_loop {
  * i is token t0 + i / n_head, head + i % n_head. */
 struct attn_queries {
     int64_t head_kv, t0, n_t, head, n_head;
-    const int32_t *pos;    /* [n_t] */
-    const int32_t *pages;  /* of the text, by block of positions */
-    const int32_t *chosen; /* of the one token, ascending; NULL: it sees all before it */
-    struct softmax span;   /* over the span at hand */
-    struct softmax all;    /* over the spans before it */
-    float *partial;        /* [KERNEL_ATTN_QUERIES][dv] */
-    float *decoded;        /* a block of keys and values, where `decodes` or where positions are chosen */
+    const int32_t *pos;             /* [n_t] */
+    int32_t table;                  /* where the text's page tables begin */
+    const struct attn_cache *cache; /* the one at hand, and the next two of it */
+    const int32_t *pages;           /* of the text, by block of positions */
+    const int32_t *chosen;          /* of the one token, ascending; NULL: it sees all before it */
+    struct softmax span;            /* over the span at hand */
+    struct softmax all;             /* over the spans before it */
+    float *partial;                 /* [KERNEL_ATTN_QUERIES][dv] */
+    float *decoded;                 /* a block of keys and values, where `decodes` or where positions are chosen */
 };
 
 static int64_t n_query(const struct attn_queries *x)
@@ -104,25 +118,51 @@ static void softmax_clear(const struct softmax *s, int64_t n, int64_t dv)
     memset(s->acc, 0, (size_t)(n * dv) * sizeof *s->acc);
 }
 
-/* Whether a token at `pos` has positions behind it that it does not see. */
-static bool is_chosen(const struct attn_op *a, int64_t pos)
+/* The positions that a token at `pos` may see are [first_position, end_position). */
+static int64_t end_position(const struct attn_cache *c, int64_t pos)
 {
-    return a->n_chosen && pos >= a->n_chosen;
+    return (pos + 1) / c->ratio;
 }
 
-/* The first position that a token at `pos` sees. */
-static int64_t first_position(const struct attn_op *a, int64_t pos)
+static int64_t first_position(const struct attn_cache *c, int64_t pos)
 {
-    int64_t window = a->op->attention.window;
-    if (window && a->op->attention.chunked)
-        return pos / window * window;
-    return window && pos >= window ? pos - window + 1 : 0;
+    if (c->window && c->is_chunked)
+        return pos / c->window * c->window;
+    return c->window && pos >= c->window ? pos - c->window + 1 : 0;
+}
+
+/* Whether there are some of these that it does not see. */
+static bool is_chosen(const struct attn_cache *c, int64_t pos)
+{
+    return c->n_chosen && end_position(c, pos) > c->n_chosen;
+}
+
+static bool is_chosen_anywhere(const struct attn_op *a, int64_t pos)
+{
+    bool any = false;
+    for (int i = 0; i < a->n_cache; i++)
+        any |= is_chosen(&a->caches[i], pos);
+    return any;
 }
 
 /* Where the first block begins that a task's queries see. */
-static int64_t first_block(const struct attn_op *a, const struct attn_queries *x)
+static int64_t first_block(const struct attn_queries *x)
 {
-    return first_position(a, x->pos[0]) / KERNEL_ATTN_BLOCK * KERNEL_ATTN_BLOCK;
+    return first_position(x->cache, x->pos[0]) / KERNEL_ATTN_BLOCK * KERNEL_ATTN_BLOCK;
+}
+
+/* Behind the last position that a task's queries see. */
+static int64_t end_of(const struct attn_queries *x)
+{
+    return end_position(x->cache, x->pos[x->n_t - 1]);
+}
+
+/* Takes up one of the caches. */
+static void enter_cache(const struct attn_op *a, struct attn_queries *x, int i)
+{
+    const struct attn_cache *c = x->cache = &a->caches[i];
+    x->pages = c->pages + x->table;
+    x->chosen = is_chosen(c, x->pos[x->n_t - 1]) ? c->chosen + x->t0 * c->n_chosen : NULL;
 }
 
 /* A block of the cache, as the kernels take it. */
@@ -135,7 +175,7 @@ struct cache_block {
 /* The block of a KV head that begins at position p0 of a task's text. */
 static struct cache_block get_block(const struct attn_op *a, const struct attn_queries *x, int64_t head_kv, int64_t p0)
 {
-    const struct paged *k = &a->op->state[0], *v = &a->op->state[1];
+    const struct paged *k = x->cache->k, *v = x->cache->v;
     int32_t page = x->pages[p0 / KERNEL_ATTN_BLOCK];
     assert(page >= 0);
     struct cache_block b = {.k = paged_data(k, page, head_kv),
@@ -176,9 +216,9 @@ static struct cache_block decode_block(const struct attn_op *a, const struct cac
 }
 
 /* The first of the task's chosen positions from p on. */
-static int64_t find_chosen(const struct attn_op *a, const struct attn_queries *x, int64_t p)
+static int64_t find_chosen(const struct attn_queries *x, int64_t p)
 {
-    int64_t low = 0, high = a->n_chosen;
+    int64_t low = 0, high = x->cache->n_chosen;
     while (low < high) {
         int64_t mid = (low + high) / 2;
         if (x->chosen[mid] < p)
@@ -193,8 +233,8 @@ static int64_t find_chosen(const struct attn_op *a, const struct attn_queries *x
 static int64_t gather_block(const struct attn_op *a, const struct attn_queries *x, int64_t p0, struct cache_block *b)
 {
     float *kf = x->decoded, *vf = a->is_latent ? kf : kf + KERNEL_ATTN_BLOCK * a->dk;
-    int64_t first = find_chosen(a, x, p0), n = 0;
-    for (; first + n < a->n_chosen && x->chosen[first + n] < p0 + KERNEL_ATTN_BLOCK; n++) {
+    int64_t first = find_chosen(x, p0), n = 0;
+    for (; first + n < x->cache->n_chosen && x->chosen[first + n] < p0 + KERNEL_ATTN_BLOCK; n++) {
         size_t row = (size_t)(x->chosen[first + n] - p0);
         decode_rows(a, kf + n * a->dk, b->k + row * b->k_bytes, a->dk);
         if (!a->is_latent)
@@ -206,15 +246,16 @@ static int64_t gather_block(const struct attn_op *a, const struct attn_queries *
 }
 
 /* The rows that a token at `pos` sees of the block that begins at position p0: [first_row, end_row). */
-static int64_t first_row(const struct attn_op *a, int64_t pos, int64_t p0)
+static int64_t first_row(const struct attn_cache *c, int64_t pos, int64_t p0)
 {
-    int64_t from = first_position(a, pos) - p0;
+    int64_t from = first_position(c, pos) - p0;
     return from > 0 ? from : 0;
 }
 
-static int64_t end_row(int64_t pos, int64_t p0)
+static int64_t end_row(const struct attn_cache *c, int64_t pos, int64_t p0)
 {
-    return pos + 1 - p0 < KERNEL_ATTN_BLOCK ? pos + 1 - p0 : KERNEL_ATTN_BLOCK;
+    int64_t end = end_position(c, pos) - p0;
+    return end < KERNEL_ATTN_BLOCK ? end : KERNEL_ATTN_BLOCK;
 }
 
 /* Folds rows [from, from + n) of a block into the span's softmaxes of queries [first, first + n_q). next: a block to
@@ -256,12 +297,12 @@ static void fold_block(const struct attn_op *a, struct attn_queries *x, const st
 static bool next_block(const struct attn_loop *l, const struct attn_queries *x, int64_t p0, struct cache_block *next)
 {
     const struct attn_op *a = &l->a;
-    bool is_last = p0 + KERNEL_ATTN_BLOCK > x->pos[x->n_t - 1];
-    bool is_alone = l->cut.n_unit == 1 || a->m == 1; /* all units are of one token, or there is one */
+    bool is_last = p0 + KERNEL_ATTN_BLOCK >= end_of(x);
+    bool is_alone = a->n_cache == 1 && (l->cut.n_unit == 1 || a->m == 1); /* units are of one token, or there is one */
     if (is_last && (!is_alone || l->cut.n_share > 1 || x->head_kv + 1 == a->op->state[0].page.ne[2]))
         return false;
-    *next = is_last ? get_block(a, x, x->head_kv + 1, first_block(a, x))
-                    : get_block(a, x, x->head_kv, p0 + KERNEL_ATTN_BLOCK);
+    *next =
+        is_last ? get_block(a, x, x->head_kv + 1, first_block(x)) : get_block(a, x, x->head_kv, p0 + KERNEL_ATTN_BLOCK);
     return true;
 }
 
@@ -278,7 +319,7 @@ static void visit_chosen(const struct attn_op *a, struct attn_queries *x, struct
 static void visit_block(const struct attn_loop *l, struct attn_queries *x, int64_t p0)
 {
     const struct attn_op *a = &l->a;
-    int64_t last = x->pos[x->n_t - 1];
+    const struct attn_cache *c = x->cache;
     struct cache_block b = get_block(a, x, x->head_kv, p0), next;
     if (x->chosen) {
         visit_chosen(a, x, &b, p0);
@@ -286,10 +327,10 @@ static void visit_block(const struct attn_loop *l, struct attn_queries *x, int64
     }
     const struct cache_block *to_prefetch = next_block(l, x, p0, &next) ? &next : NULL;
     if (decodes(a, n_query(x)))
-        b = decode_block(a, &b, first_row(a, x->pos[0], p0), end_row(last, p0), x->decoded);
+        b = decode_block(a, &b, first_row(c, x->pos[0], p0), end_row(c, x->pos[x->n_t - 1], p0), x->decoded);
     for (int64_t t = 0; t < x->n_t;) {
-        int64_t from = first_row(a, x->pos[t], p0), end = end_row(x->pos[t], p0), t_end = t + 1;
-        while (t_end < x->n_t && first_row(a, x->pos[t_end], p0) == from && end_row(x->pos[t_end], p0) == end)
+        int64_t from = first_row(c, x->pos[t], p0), end = end_row(c, x->pos[t], p0), t_end = t + 1;
+        while (t_end < x->n_t && first_row(c, x->pos[t_end], p0) == from && end_row(c, x->pos[t_end], p0) == end)
             t_end++;
         for (int64_t i = t * x->n_head; end > from && i < t_end * x->n_head; i += KERNEL_ATTN_QUERIES) {
             int64_t rest = t_end * x->n_head - i;
@@ -301,23 +342,23 @@ static void visit_block(const struct attn_loop *l, struct attn_queries *x, int64
     }
 }
 
-/* The spans that a task's queries see. */
-static int64_t first_span(const struct attn_op *a, const struct attn_queries *x)
+/* The spans that a task's queries see: [first_span, end_span). */
+static int64_t first_span(const struct attn_queries *x)
 {
-    return first_position(a, x->pos[0]) / ATTENTION_SPAN;
+    return first_position(x->cache, x->pos[0]) / ATTENTION_SPAN;
 }
 
-static int64_t last_span(const struct attn_queries *x)
+static int64_t end_span(const struct attn_queries *x)
 {
-    return x->pos[x->n_t - 1] / ATTENTION_SPAN;
+    return (end_of(x) + ATTENTION_SPAN - 1) / ATTENTION_SPAN;
 }
 
 /* Computes the queries' softmaxes over a span, into x->span. */
 static void visit_span(const struct attn_loop *l, struct attn_queries *x, int64_t span)
 {
-    int64_t end = min_i64((span + 1) * ATTENTION_SPAN, x->pos[x->n_t - 1] + 1);
+    int64_t end = min_i64((span + 1) * ATTENTION_SPAN, end_of(x));
     softmax_clear(&x->span, n_query(x), l->a.dv);
-    for (int64_t p0 = max_i64(span * ATTENTION_SPAN, first_block(&l->a, x)); p0 < end; p0 += KERNEL_ATTN_BLOCK)
+    for (int64_t p0 = max_i64(span * ATTENTION_SPAN, first_block(x)); p0 < end; p0 += KERNEL_ATTN_BLOCK)
         visit_block(l, x, p0);
 }
 
@@ -371,7 +412,13 @@ static void one_span(const struct attn_loop *l, struct attn_queries *x, int64_t 
     const struct attn_unit *u = &l->cut.units[i];
     int64_t first = i - u->span;
     x->span = stored_span(l, x, share, i);
-    visit_span(l, x, first_span(&l->a, x) + u->span);
+    int64_t nth = u->span;
+    enter_cache(&l->a, x, 0);
+    if (nth >= end_span(x) - first_span(x)) {
+        nth -= end_span(x) - first_span(x);
+        enter_cache(&l->a, x, 1);
+    }
+    visit_span(l, x, first_span(x) + nth);
     if (atomic_fetch_sub(&l->spans.n_left[share * l->cut.n_unit + first], 1) > 1)
         return;
     x->all = stored_span(l, x, share, first);
@@ -385,12 +432,17 @@ static void one_span(const struct attn_loop *l, struct attn_queries *x, int64_t 
 static void all_spans(const struct attn_loop *l, struct attn_queries *x)
 {
     const struct softmax work = x->span;
+    enter_cache(&l->a, x, 0);
     x->span = x->all;
-    visit_span(l, x, first_span(&l->a, x));
+    visit_span(l, x, first_span(x));
     x->span = work;
-    for (int64_t s = first_span(&l->a, x) + 1; s <= last_span(x); s++) {
-        visit_span(l, x, s);
-        add_span(&l->a, x, &x->span);
+    int64_t from = first_span(x) + 1;
+    for (int i = 0; i < l->a.n_cache; i++, from = 0) {
+        enter_cache(&l->a, x, i);
+        for (int64_t s = from; s < end_span(x); s++) {
+            visit_span(l, x, s);
+            add_span(&l->a, x, &x->span);
+        }
     }
     finish(&l->a, x);
 }
@@ -408,15 +460,13 @@ static void attention_task(void *arg, size_t task, int thread)
     x.head = x.head_kv * a->n_group + first_head;
     x.n_head = min_i64(a->n_group - first_head, TASK_HEADS);
     x.pos = (const int32_t *)tensor_data(&a->op->in[1]) + x.t0;
-    x.pages = (const int32_t *)tensor_data(&a->op->in[3]) + ((const int32_t *)tensor_data(&a->op->in[2]))[x.t0];
+    x.table = ((const int32_t *)tensor_data(&a->op->in[2]))[x.t0];
     float *work = l->work + (size_t)thread * l->work_elems;
     size_t softmax = softmax_elems(TASK_QUERIES, a->dv);
     x.span = softmax_at(work, n_query(&x), a->dv);
     x.all = softmax_at(work + softmax, n_query(&x), a->dv);
     x.partial = work + 2 * softmax;
     x.decoded = x.partial + KERNEL_ATTN_QUERIES * a->dv;
-    if (is_chosen(a, x.pos[x.n_t - 1]))
-        x.chosen = (const int32_t *)tensor_data(&a->op->in[4]) + x.t0 * a->n_chosen;
     if (u->n_span > 1)
         one_span(l, &x, share, unit);
     else
@@ -430,7 +480,7 @@ static void cut_tiles(struct attn_loop *l)
     struct attn_unit *u = NULL;
     l->cut.n_unit = 0;
     for (int64_t t = 0; t < l->a.m; t++)
-        if (u && u->n_t < l->cut.tile_tokens && table[t] == table[t - 1] && !is_chosen(&l->a, pos[t])) {
+        if (u && u->n_t < l->cut.tile_tokens && table[t] == table[t - 1] && !is_chosen_anywhere(&l->a, pos[t])) {
             assert(pos[t] == pos[t - 1] + 1);
             u->n_t++;
         } else {
@@ -444,8 +494,13 @@ static int64_t n_span(const struct attn_op *a, const struct attn_unit *u)
 {
     const int32_t *pos = tensor_data(&a->op->in[1]);
     assert(pos);
-    const struct attn_queries x = {.n_t = 1, .pos = pos + u->t0};
-    return last_span(&x) - first_span(a, &x) + 1;
+    struct attn_queries x = {.n_t = 1, .pos = pos + u->t0};
+    int64_t n = 0;
+    for (int i = 0; i < a->n_cache; i++) {
+        x.cache = &a->caches[i];
+        n += end_span(&x) - first_span(&x);
+    }
+    return n;
 }
 
 /* Cuts single tokens into their spans: each of n units becomes as many as it has. */
@@ -487,6 +542,7 @@ static bool cut(struct attn_loop *l, struct cpu *c, int64_t n_share)
     const struct attn_op *a = &l->a;
     int64_t n_thread = pool_n_used(c->pool), pages_a_span = ATTENTION_SPAN / ATTENTION_BLOCK;
     int64_t most = a->op->in[3].ne[0] / pages_a_span + 2 * a->m; /* a text's first and last span may be cut short */
+    most *= a->n_cache;
     l->cut.units = cpu_scratch(c, SCRATCH_UNITS, (size_t)max_i64(most, a->m) * sizeof *l->cut.units);
     if (!l->cut.units)
         return false;
@@ -500,23 +556,42 @@ static bool cut(struct attn_loop *l, struct cpu *c, int64_t n_share)
 /* A thread's work space: the softmaxes of a span and of those before it, a partial result, a decoded block. */
 static size_t work_elems(const struct attn_op *a)
 {
-    int64_t n_decoded = a->n_chosen || decodes(a, TASK_QUERIES) ? KERNEL_ATTN_BLOCK * (a->dk + a->dv) : 0;
+    int64_t n_decoded = a->op->in[4].buffer || decodes(a, TASK_QUERIES) ? KERNEL_ATTN_BLOCK * (a->dk + a->dv) : 0;
     int64_t n = 2 * (int64_t)softmax_elems(TASK_QUERIES, a->dv) + a->dv * KERNEL_ATTN_QUERIES + n_decoded;
     return align64((size_t)n * sizeof(float)) / sizeof(float);
+}
+
+/* What is chosen is of the last cache. */
+static void set_caches(struct attn_op *a)
+{
+    const struct op *op = a->op;
+    a->caches[a->n_cache++] = (struct attn_cache){.k = &op->state[0],
+                                                  .v = &op->state[1],
+                                                  .pages = tensor_data(&op->in[3]),
+                                                  .window = op->attention.window,
+                                                  .is_chunked = op->attention.chunked,
+                                                  .ratio = 1};
+    if (op->attention.ratio)
+        a->caches[a->n_cache++] = (struct attn_cache){
+            .k = &op->state[2], .v = &op->state[2], .pages = tensor_data(&op->in[5]), .ratio = op->attention.ratio};
+    if (op->in[4].buffer) {
+        a->caches[a->n_cache - 1].chosen = tensor_data(&op->in[4]);
+        a->caches[a->n_cache - 1].n_chosen = op->in[4].ne[0];
+    }
 }
 
 void cpu_op_attention(struct cpu *c, const struct op *op)
 {
     const struct tensor *k = &op->state[0].page;
-    const struct attn_op a = {.kernels = c->kernels,
-                              .op = op,
-                              .dk = k->ne[0],
-                              .dv = op->state[1].page.ne[0],
-                              .n_head = op->attention.n_head,
-                              .n_group = op->attention.n_head / k->ne[2],
-                              .m = op->in[0].ne[1],
-                              .is_latent = cpu_attention_is_latent(op),
-                              .n_chosen = op->in[4].buffer ? op->in[4].ne[0] : 0};
+    struct attn_op a = {.kernels = c->kernels,
+                        .op = op,
+                        .dk = k->ne[0],
+                        .dv = op->state[1].page.ne[0],
+                        .n_head = op->attention.n_head,
+                        .n_group = op->attention.n_head / k->ne[2],
+                        .m = op->in[0].ne[1],
+                        .is_latent = cpu_attention_is_latent(op)};
+    set_caches(&a);
     struct attn_loop l = {.pool = c->pool, .a = a, .work_elems = work_elems(&a)};
     l.cut.n_share = (a.n_group + TASK_HEADS - 1) / TASK_HEADS;
     l.cut.tile_tokens = TASK_QUERIES / min_i64(a.n_group, TASK_HEADS);

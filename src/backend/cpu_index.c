@@ -15,14 +15,16 @@ struct index_loop {
     const struct op *op;
     int64_t dim, n_head, k; /* of a key; of queries; positions chosen at most */
     int64_t t0, n_t;        /* the tokens at hand, all of one text */
+    int64_t ratio;          /* positions of the text for each of the cache's, which are what is meant below */
     int64_t n_pos;          /* positions that the last of them sees */
     uint32_t *ranks;        /* of scores, [n_t][n_pos rounded up to a block] */
     float *work;            /* for each thread: a block's keys, its products with a token's queries */
 };
 
-static int32_t pos_of(const struct index_loop *l, int64_t t)
+/* How many positions a token sees. */
+static int64_t n_seen(const struct index_loop *l, int64_t t)
 {
-    return ((const int32_t *)tensor_data(&l->op->in[1]))[t];
+    return (((const int32_t *)tensor_data(&l->op->in[1]))[t] + 1) / l->ratio;
 }
 
 static int32_t table_of(const struct index_loop *l, int64_t t)
@@ -88,7 +90,7 @@ static void score_task(void *arg, size_t task, int thread)
     enum quant_type type;
     const void *w = block_keys(l, block, keys, &type);
     for (int64_t t = l->t0; t < l->t0 + l->n_t && !pool_is_cancelled(l->c->pool); t++) {
-        if (pos_of(l, t) < p0)
+        if (n_seen(l, t) <= p0)
             continue;
         const struct kernel_act x = {.kind = QUANT_ACT_FLOAT, .k = l->dim, .f32 = tensor_row(&l->op->in[0], t)};
         const struct kernel_matmul a = {.w = w,
@@ -130,7 +132,7 @@ static uint32_t find_kth(const uint32_t *ranks, int64_t n, int64_t k, int64_t *n
 static void choose_task(void *arg, size_t i, int thread)
 {
     const struct index_loop *l = arg;
-    int64_t t = l->t0 + (int64_t)i, n = pos_of(l, t) + 1, n_out = 0, n_equal;
+    int64_t t = l->t0 + (int64_t)i, n = n_seen(l, t), n_out = 0, n_equal;
     int32_t *out = (int32_t *)tensor_data(&l->op->out[0]) + t * l->k;
     if (n > l->k) {
         const uint32_t *ranks = l->ranks + (int64_t)i * rank_stride(l);
@@ -152,12 +154,10 @@ static bool index_tokens(struct index_loop *l)
 {
     int64_t m = l->op->in[0].ne[1], most = RANK_BYTES / (int64_t)sizeof(uint32_t);
     l->n_t = 1;
-    l->n_pos = pos_of(l, l->t0) + 1;
     while (l->t0 + l->n_t < m && table_of(l, l->t0 + l->n_t) == table_of(l, l->t0) &&
-           (l->n_t + 1) * (l->n_pos + ATTENTION_BLOCK) <= most) {
+           (l->n_t + 1) * (n_seen(l, l->t0 + l->n_t) + ATTENTION_BLOCK) <= most)
         l->n_t++;
-        l->n_pos++;
-    }
+    l->n_pos = n_seen(l, l->t0 + l->n_t - 1);
     if (l->n_pos > l->k) {
         /* as much as all listed pages need, so that a token allocates no more than the one before */
         int64_t n_rank = max_i64(l->n_t * rank_stride(l), l->op->in[3].ne[0] * ATTENTION_BLOCK);
@@ -173,7 +173,12 @@ static bool index_tokens(struct index_loop *l)
 void cpu_op_index(struct cpu *c, const struct op *op)
 {
     int64_t dim = op->state[0].page.ne[0];
-    struct index_loop l = {.c = c, .op = op, .dim = dim, .n_head = op->in[4].ne[0], .k = op->out[0].ne[0]};
+    struct index_loop l = {.c = c,
+                           .op = op,
+                           .dim = dim,
+                           .n_head = op->in[4].ne[0],
+                           .k = op->out[0].ne[0],
+                           .ratio = max_i64(op->index_ratio, 1)};
     l.work = cpu_scratch(c, SCRATCH_THREAD, (size_t)(work_elems(&l) * pool_n_threads(c->pool)) * sizeof(float));
     for (bool ok = l.work; ok && l.t0 < op->in[0].ne[1]; l.t0 += l.n_t)
         ok = index_tokens(&l);

@@ -100,10 +100,11 @@ static inline bool cpu_attention_is_latent(const struct op *op)
 /* The kernel of an activation function. */
 static inline enum kernel_act_fn cpu_act_fn(enum act_fn act)
 {
-    static const enum kernel_act_fn fns[] = {[ACT_SILU] = KERNEL_SILU,        [ACT_GELU] = KERNEL_GELU,
-                                             [ACT_SIGMOID] = KERNEL_SIGMOID,  [ACT_SWIGLU_OAI] = KERNEL_SWIGLU_OAI,
-                                             [ACT_NONE] = KERNEL_NO_ACT,      [ACT_RELU] = KERNEL_RELU,
-                                             [ACT_SOFTPLUS] = KERNEL_SOFTPLUS};
+    static const enum kernel_act_fn fns[] = {
+        [ACT_SILU] = KERNEL_SILU,         [ACT_GELU] = KERNEL_GELU,
+        [ACT_SIGMOID] = KERNEL_SIGMOID,   [ACT_SWIGLU_OAI] = KERNEL_SWIGLU_OAI,
+        [ACT_NONE] = KERNEL_NO_ACT,       [ACT_RELU] = KERNEL_RELU,
+        [ACT_SOFTPLUS] = KERNEL_SOFTPLUS, [ACT_SILU_CLAMPED] = KERNEL_SILU_CLAMPED};
     return fns[act];
 }
 

@@ -7,14 +7,31 @@
 #include "base/clock.h"
 
 static cpu_op_fn *const op_fns[OP_N_KIND] = {
-    [OP_EMBED] = cpu_op_embed,         [OP_RMS_NORM] = cpu_op_rms_norm, [OP_LAYER_NORM] = cpu_op_layer_norm,
-    [OP_MATMUL] = cpu_op_matmul,       [OP_HEADS] = cpu_op_heads,       [OP_ROPE_TABLE] = cpu_op_rope_table,
-    [OP_ROPE] = cpu_op_rope,           [OP_KV_STORE] = cpu_op_kv_store, [OP_INDEX] = cpu_op_index,
-    [OP_ATTENTION] = cpu_op_attention, [OP_CONV] = cpu_op_conv,         [OP_DELTA] = cpu_op_delta,
-    [OP_SSM] = cpu_op_delta,           [OP_ACT_MUL] = cpu_op_act_mul,   [OP_ADD] = cpu_op_add,
-    [OP_SCALE] = cpu_op_scale,         [OP_SOFTCAP] = cpu_op_softcap,   [OP_SLICE] = cpu_op_slice,
-    [OP_SCATTER] = cpu_op_scatter,     [OP_ROUTE] = cpu_op_route,       [OP_EXPERTS] = cpu_op_experts,
+    [OP_EMBED] = cpu_op_embed,
+    [OP_RMS_NORM] = cpu_op_rms_norm,
+    [OP_LAYER_NORM] = cpu_op_layer_norm,
+    [OP_MATMUL] = cpu_op_matmul,
+    [OP_HEADS] = cpu_op_heads,
+    [OP_ROPE_TABLE] = cpu_op_rope_table,
+    [OP_ROPE] = cpu_op_rope,
+    [OP_KV_STORE] = cpu_op_kv_store,
+    [OP_INDEX] = cpu_op_index,
+    [OP_ATTENTION] = cpu_op_attention,
+    [OP_CONV] = cpu_op_conv,
+    [OP_DELTA] = cpu_op_delta,
+    [OP_SSM] = cpu_op_delta,
+    [OP_ACT_MUL] = cpu_op_act_mul,
+    [OP_ADD] = cpu_op_add,
+    [OP_SCALE] = cpu_op_scale,
+    [OP_SOFTCAP] = cpu_op_softcap,
+    [OP_SLICE] = cpu_op_slice,
+    [OP_SCATTER] = cpu_op_scatter,
+    [OP_ROUTE] = cpu_op_route,
+    [OP_EXPERTS] = cpu_op_experts,
     [OP_COMBINE] = cpu_op_combine,
+    [OP_COMPRESS] = cpu_op_compress,
+    [OP_STREAMS_IN] = cpu_op_streams_in,
+    [OP_STREAMS_OUT] = cpu_op_streams_out,
 };
 
 /* Scratch grows with the batch, and experts' slots may be closed to make room for it. So memory is reclaimed between

@@ -15,6 +15,7 @@ static void route_row(void *arg, size_t t, int thread)
     const struct route_loop *l = arg;
     int64_t i = (int64_t)t;
     float *scores = tensor_data(&l->op->out[2]);
+    const int32_t *table = tensor_data(&l->op->vec[3]), *tokens = tensor_data(&l->op->in[1]);
     const struct route_token token = {.op = l->op,
                                       .bias = tensor_data(&l->op->vec[1]),
                                       .expert_scale = tensor_data(&l->op->vec[2]),
@@ -22,6 +23,7 @@ static void route_row(void *arg, size_t t, int thread)
                                       .k = l->k,
                                       .logits = l->logits + i * l->n_expert,
                                       .choice = l->choice + i * l->n_expert,
+                                      .given = table ? table + tokens[i] * l->k : NULL,
                                       .ids = (int32_t *)tensor_data(&l->op->out[0]) + i * l->k,
                                       .weights = (float *)tensor_data(&l->op->out[1]) + i * l->k,
                                       .scores = scores ? scores + i * l->n_expert : NULL};

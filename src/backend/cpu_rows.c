@@ -113,7 +113,7 @@ static void rope_table_row(void *arg, size_t t, int thread)
         }
         double angle = pos * freq * scale / (divisor ? divisor[i] : 1);
         cs[2 * i] = (float)(cos(angle) * magnitude);
-        cs[2 * i + 1] = (float)(sin(angle) * magnitude);
+        cs[2 * i + 1] = (float)(sin(a->is_inverse ? -angle : angle) * magnitude);
     }
 }
 
@@ -130,7 +130,7 @@ static void rope_row(void *arg, size_t t, int thread)
     const float *cs = (const float *)tensor_data(&op->in[1]) + (int64_t)t * op->rope.n_rot;
     enum kernel_rope mode = op->rope.mode == ROPE_NEOX ? KERNEL_ROPE_NEOX : KERNEL_ROPE_NORMAL;
     for (int64_t i = 0; i < op->out[0].ne[0]; i += op->rope.head_dim)
-        l->c->kernels->rope(mode, x + i, cs, op->rope.n_rot);
+        l->c->kernels->rope(mode, x + i + op->rope.off, cs, op->rope.n_rot);
 }
 
 void cpu_op_rope(struct cpu *c, const struct op *op)

@@ -212,6 +212,8 @@ static err_code check_rope(const struct op_checker *c)
           (long long)head_dim, (long long)x->ne[0]);
     CHECK(c, n_rot % 2 == 0 && n_rot <= head_dim, "n_rot is %lld, expected an even number up to %lld", (long long)n_rot,
           (long long)head_dim);
+    CHECK(c, op->rope.off >= 0 && op->rope.off + n_rot <= head_dim, "elements from %lld on are rotated, of %lld",
+          (long long)op->rope.off, (long long)head_dim);
     return check_rows(c, "table", &op->in[1], n_rot, n_token(op));
 }
 
@@ -248,7 +250,78 @@ static err_code check_index(const struct op_checker *c)
     TRY(check_rows(c, "weights", &op->in[4], ANY, m));
     TRY(check_rows(c, "q", &op->in[0], n_head * op->state[0].page.ne[0], ANY));
     TRY(check_tensor(c, "out", &op->out[0], ELEM_I32, ANY, m, 1));
+    CHECK(c, op->index_ratio >= 0, "there are %lld positions for an entry", (long long)op->index_ratio);
     return check_positions(c);
+}
+
+/* The compressed cache of ATTENTION, beside a cache whose keys are values. */
+static err_code check_compressed(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    const struct tensor *k = &op->state[0].page, *v = &op->state[1].page, *entries = &op->state[2].page;
+    CHECK(c, k->buffer == v->buffer && k->off_bytes == v->off_bytes && k->ne[2] == 1,
+          "there is a compressed cache beside keys that are not values");
+    TRY(check_state(c, 2, "the compressed cache", k->ne[0], ATTENTION_BLOCK, 1));
+    CHECK(c, entries->type == k->type, "K and the compressed cache are of different types");
+    return check_ints(c, "the compressed cache's pages", &op->in[5], op->in[5].ne[0]);
+}
+
+static err_code check_compress(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    int64_t n = op->out[0].ne[0], m = op->in[0].ne[0], width = op->vec[0].ne[0], ratio = op->vec[0].ne[1];
+    TRY(check_ints(c, "at", &op->in[0], m));
+    TRY(check_ints(c, "table", &op->in[1], m));
+    TRY(check_ints(c, "pages", &op->in[2], op->in[2].ne[0]));
+    TRY(check_rows(c, "out", &op->out[0], ANY, m));
+    TRY(check_rows(c, "bias", &op->vec[0], ANY, ANY));
+    CHECK(c, width == n || width == 2 * n, "rows have %lld elements, expected once or twice %lld", (long long)width,
+          (long long)n);
+    CHECK(c, ratio >= 2, "there are %lld positions for an entry", (long long)ratio);
+    TRY(check_float_state(c, 0, "x", width, ATTENTION_BLOCK, 1));
+    return check_float_state(c, 1, "gate", width, ATTENTION_BLOCK, 1);
+}
+
+/* How many streams rows of `all` elements are of, each of n. */
+static err_code check_n_stream(const struct op_checker *c, int64_t all, int64_t n)
+{
+    CHECK(c, all % n == 0 && all / n >= 1 && all / n <= OP_MAX_STREAM,
+          "rows of %lld elements are not 1 to %d streams of %lld", (long long)all, OP_MAX_STREAM, (long long)n);
+    return ERR_OK;
+}
+
+static err_code check_streams_in(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    const struct tensor *mix = &op->in[1];
+    int64_t n = op->out[0].ne[0], m = n_token(op);
+    TRY(check_rows(c, "x", &op->in[0], ANY, ANY));
+    TRY(check_rows(c, "out", &op->out[0], ANY, m));
+    TRY(check_n_stream(c, op->in[0].ne[0], n));
+    int64_t n_stream = op->in[0].ne[0] / n;
+    bool has_all = mix->ne[0] != n_stream;
+    TRY(check_rows(c, "mix", mix, has_all ? n_stream * (n_stream + 2) : n_stream, m));
+    TRY(check_alike(c, "the second output", &op->out[1], mix));
+    CHECK(c, op->out[1].buffer == mix->buffer && op->out[1].off_bytes == mix->off_bytes,
+          "the second output is not mix");
+    CHECK(c, op->streams.n_iteration >= has_all, "there are %lld iterations", (long long)op->streams.n_iteration);
+    TRY(check_needed_vec(c, 0, "scale", has_all ? 3 : 1));
+    return check_needed_vec(c, 1, "base", mix->ne[0]);
+}
+
+static err_code check_streams_out(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    const struct tensor *x = &op->in[1];
+    int64_t m = n_token(op);
+    TRY(check_rows(c, "y", &op->in[0], ANY, ANY));
+    TRY(check_rows(c, "x", x, ANY, m));
+    TRY(check_n_stream(c, x->ne[0], op->in[0].ne[0]));
+    int64_t n_stream = x->ne[0] / op->in[0].ne[0];
+    TRY(check_rows(c, "mix", &op->in[2], n_stream * (n_stream + 2), m));
+    TRY(check_alike(c, "out", &op->out[0], x));
+    CHECK(c, op->out[0].buffer == x->buffer && op->out[0].off_bytes == x->off_bytes, "out is not x");
+    return ERR_OK;
 }
 
 static err_code check_attention(const struct op_checker *c)
@@ -267,8 +340,11 @@ static err_code check_attention(const struct op_checker *c)
     TRY(check_vec(c, 0, "sinks", n_head));
     if (op->in[4].buffer) {
         TRY(check_tensor(c, "chosen", &op->in[4], ELEM_I32, ANY, n_token(op), 1));
-        CHECK(c, op->attention.window == 0, "there are a window and chosen positions");
+        CHECK(c, op->attention.window == 0 || op->attention.ratio, "there are a window and chosen positions");
     }
+    CHECK(c, op->attention.ratio >= 0, "there are %lld positions for an entry", (long long)op->attention.ratio);
+    if (op->attention.ratio)
+        TRY(check_compressed(c));
     return check_positions(c);
 }
 
@@ -323,7 +399,8 @@ static err_code check_elements(const struct op_checker *c, int n_in)
 /* The limit of an activation's factors. */
 static err_code check_limit(const struct op_checker *c, enum act_fn act, float limit)
 {
-    CHECK(c, limit == 0 || (act == ACT_SILU && limit > 0), "the limit of activation %d is %g", (int)act, (double)limit);
+    bool can_have = act == ACT_SILU || act == ACT_SILU_CLAMPED;
+    CHECK(c, limit == 0 || (can_have && limit > 0), "the limit of activation %d is %g", (int)act, (double)limit);
     return ERR_OK;
 }
 
@@ -387,6 +464,10 @@ static err_code check_route(const struct op_checker *c)
           (long long)(w.n_row / n_group * used));
     TRY(check_vec(c, 0, "the bias", w.n_row));
     TRY(check_vec(c, 1, "the choice's bias", w.n_row));
+    if (op->vec[3].buffer) {
+        TRY(check_tensor(c, "the tokens' experts", &op->vec[3], ELEM_I32, k, ANY, 1));
+        TRY(check_ints(c, "token ids", &op->in[1], m));
+    }
     return check_vec(c, 2, "the experts' factors", w.n_row);
 }
 
@@ -434,6 +515,9 @@ static err_code check_op(const struct op_checker *c)
     case OP_KV_STORE: return check_kv_store(c);
     case OP_INDEX: return check_index(c);
     case OP_ATTENTION: return check_attention(c);
+    case OP_COMPRESS: return check_compress(c);
+    case OP_STREAMS_IN: return check_streams_in(c);
+    case OP_STREAMS_OUT: return check_streams_out(c);
     case OP_CONV: return check_conv(c);
     case OP_DELTA:
     case OP_SSM: return check_delta(c);

@@ -11,12 +11,20 @@
  * not blown up. */
 #define SMALLEST_SUM 6.103515625e-5f
 
-/* Turns logits into scores in place: their softmax, or the sigmoid of each. */
+/* Turns logits into scores in place: their softmax, or the sigmoid or the root of softplus of each. */
 static void score(const struct kernels *kernels, enum route_score kind, float *x, int64_t n)
 {
     float sum, max = x[0];
+    const float one = 1;
     if (kind == ROUTE_SOFTMAX_CHOSEN) /* the choice is by logits; the chosen ones' weights are computed later */
         return;
+    if (kind == ROUTE_SQRT_SOFTPLUS) {
+        for (int64_t i = 0; i < n; i++) {
+            kernels->act_mul(KERNEL_SOFTPLUS, 0, &x[i], &x[i], &one, 1);
+            x[i] = sqrtf(x[i]);
+        }
+        return;
+    }
     if (kind == ROUTE_SIGMOID) {
         for (int64_t i = 0; i < n; i++) {
             float minus = -x[i];
@@ -158,7 +166,10 @@ void route_choose(const struct kernels *kernels, const struct route_token *t)
         keep_groups(choice, t->n, op->route.n_group, op->route.n_group_used);
     if (t->scores)
         copy_scores(kernels, op->route.score, s, choice, t->n, t->scores);
-    choose_best(choice, t->n, t->k, t->ids);
+    if (t->given)
+        memcpy(t->ids, t->given, (size_t)t->k * sizeof *t->ids);
+    else
+        choose_best(choice, t->n, t->k, t->ids);
     for (int64_t r = 0; r < t->k; r++)
         t->weights[r] = s[t->ids[r]];
     if (op->route.score == ROUTE_SOFTMAX_CHOSEN)

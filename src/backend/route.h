@@ -18,6 +18,7 @@ struct route_token {
     int64_t n, k;              /* experts, and how many of them are chosen; 1 <= k <= n */
     float *logits;             /* [n]; overwritten */
     float *choice;             /* [n] of work space */
+    const int32_t *given;      /* [k] the experts, where they are not chosen; or NULL */
     int32_t *ids;              /* out: [k], best first, ties to the lower id */
     float *weights;            /* out: [k] */
     float *scores;             /* out: [n], as ROUTE's out[2]; or NULL */

@@ -63,15 +63,18 @@ struct gguf_kv {
 
 enum { GGUF_MAX_DIMS = 4 };
 
+/* The types of tensors that are no weights, by their numbers in files. */
+enum { GGUF_TENSOR_I8 = 24, GGUF_TENSOR_I16, GGUF_TENSOR_I32, GGUF_TENSOR_I64, GGUF_TENSOR_F64 };
+
 struct gguf_tensor {
     const char *name; /* 1 to 255 bytes, not necessarily UTF-8 */
     int n_dims;
     uint64_t ne[GGUF_MAX_DIMS]; /* ne[0] is the row length; unused dims are 1 */
     uint32_t type_id;
-    const struct quant_info *info; /* NULL: a type that this build does not know */
+    const struct quant_info *info; /* NULL: not a type of weights that this build knows */
     int file;                      /* index of the split that holds it */
     uint64_t offset;               /* from the start of that file, bytes */
-    uint64_t n_bytes;              /* 0 when info is NULL */
+    uint64_t n_bytes;              /* 0: not known */
 };
 
 struct gguf;

@@ -305,7 +305,20 @@ static err_code read_kv(struct reader *r, struct gguf_file *f, uint64_t i)
     }
 }
 
-/* Fills info and n_bytes from the shape; a type that quant/ does not know keeps NULL and 0. */
+/* The bytes of an element of types that are no weights, by their numbers in files; 0: not known. */
+static uint64_t plain_type_bytes(uint32_t type_id)
+{
+    switch (type_id) {
+    case GGUF_TENSOR_I8: return 1;
+    case GGUF_TENSOR_I16: return 2;
+    case GGUF_TENSOR_I32: return 4;
+    case GGUF_TENSOR_I64:
+    case GGUF_TENSOR_F64: return 8;
+    default: return 0;
+    }
+}
+
+/* Fills info and n_bytes from the shape; a type that quant/ does not know keeps NULL. */
 static err_code size_tensor(struct reader *r, struct gguf_tensor *t)
 {
     uint64_t n = 1;
@@ -315,14 +328,14 @@ static err_code size_tensor(struct reader *r, struct gguf_tensor *t)
                            "%s: %s: dimension %d is %" PRIu64 ", expected at least 1 and a product below 2^63", r->path,
                            r->where, d, t->ne[d]);
     t->info = quant_info(t->type_id);
-    if (!t->info)
+    if (!t->info && !__builtin_mul_overflow(n, plain_type_bytes(t->type_id), &t->n_bytes))
         return ERR_OK;
-    if (t->ne[0] % (uint64_t)t->info->block_len)
+    if (t->info && t->ne[0] % (uint64_t)t->info->block_len)
         return err_set(r->e, ERR_FORMAT,
                        "%s: %s: dimension 0 is %" PRIu64 ", expected a multiple of %d, the block length of %s", r->path,
                        r->where, t->ne[0], t->info->block_len, t->info->name);
     size_t row_bytes;
-    if (!quant_row_bytes(t->info, t->ne[0], &row_bytes) ||
+    if (!t->info || !quant_row_bytes(t->info, t->ne[0], &row_bytes) ||
         __builtin_mul_overflow((uint64_t)row_bytes, n / t->ne[0], &t->n_bytes))
         return err_set(r->e, ERR_FORMAT, "%s: %s: the size of the tensor overflows 64 bits", r->path, r->where);
     return ERR_OK;

@@ -313,8 +313,8 @@ static json_t *mixing(struct out_json *o, const struct layer *l)
     set(o, v, "key_width", integer(o, (uint64_t)(a->is_latent ? a->latent.n_nope + a->n_rot : a->head_dim)));
     set(o, v, "value_width", integer(o, (uint64_t)(a->is_latent ? a->latent.n_value : a->head_dim_v)));
     set(o, v, "latent_width", integer(o, (uint64_t)a->latent.n_latent));
-    set(o, v, "query_rank", integer(o, (uint64_t)a->latent.n_q_latent));
-    set(o, v, "positions_chosen", integer(o, (uint64_t)a->latent.index.n_chosen));
+    set(o, v, "query_rank", integer(o, (uint64_t)a->n_q_latent));
+    set(o, v, "positions_chosen", integer(o, (uint64_t)a->index.n_chosen));
     set(o, v, "rotated", integer(o, a->rope_table < 0 ? 0 : (uint64_t)a->n_rot));
     set(o, v, "window", integer(o, (uint64_t)a->window));
     set(o, v, "chunked", boolean(o, a->chunked));

@@ -41,15 +41,29 @@ static void say_latent(struct inspect_words *w, const struct model *m, const str
         (long long)(a->latent.n_nope + a->n_rot), (long long)a->n_rot, part, (long long)a->latent.n_value);
     say(w, "\none latent vector of %lld and %lld %s for all heads", (long long)a->latent.n_latent, (long long)a->n_rot,
         part);
-    if (a->latent.q_a)
-        say(w, "; queries through a rank of %lld", (long long)a->latent.n_q_latent);
-    if (a->latent.index.n_chosen)
-        say(w, "\nto %lld positions at most, %s", (long long)a->latent.index.n_chosen,
-            a->latent.index.n_head ? "chosen by" : "which a layer before chose");
-    if (a->latent.index.n_head)
-        say(w, " %lld heads of %lld", (long long)a->latent.index.n_head, (long long)a->latent.index.dim);
+    if (a->q_a)
+        say(w, "; queries through a rank of %lld", (long long)a->n_q_latent);
+    if (a->index.n_chosen)
+        say(w, "\nto %lld positions at most, %s", (long long)a->index.n_chosen,
+            a->index.n_head ? "chosen by" : "which a layer before chose");
+    if (a->index.n_head)
+        say(w, " %lld heads of %lld", (long long)a->index.n_head, (long long)a->index.dim);
     say(w, "\n");
     say_rope(w, m, a);
+}
+
+/* What attention sees besides a window, and where its results go. */
+static void say_compressed(struct inspect_words *w, const struct attention *a)
+{
+    const struct compressed_attention *c = &a->compressed;
+    say(w,
+        "\nkeys are values, too; queries through a rank of %lld, results of %lld groups of heads through one of %lld",
+        (long long)a->n_q_latent, (long long)c->n_group, (long long)c->n_group_out);
+    if (c->ratio)
+        say(w, "\nto a compressed cache of an entry for %lld positions", (long long)c->ratio);
+    if (a->index.n_head)
+        say(w, ", %lld entries at most, chosen by %lld heads of %lld", (long long)a->index.n_chosen,
+            (long long)a->index.n_head, (long long)a->index.dim);
 }
 
 static void say_attention(struct inspect_words *w, const struct model *m, int64_t layer)
@@ -76,6 +90,8 @@ static void say_attention(struct inspect_words *w, const struct model *m, int64_
         say(w, a->n_gate == a->n_head ? ", a gate on each head's output" : ", a gate on the output");
     if (a->out_scale != 0)
         say(w, ", its output times %g", (double)a->out_scale);
+    if (a->is_compressed)
+        say_compressed(w, a);
     if (a->v_is_k)
         say(w, ", keys serve as values");
     if (a->kv_layer != layer)
@@ -121,7 +137,8 @@ static void say_mixing(struct inspect_words *w, const struct model *m, const str
 static const char *act_name(enum act_fn act)
 {
     switch (act) {
-    case ACT_SILU: return "SwiGLU";
+    case ACT_SILU:
+    case ACT_SILU_CLAMPED: return "SwiGLU";
     case ACT_GELU: return "GEGLU";
     case ACT_SWIGLU_OAI: return "clamped SwiGLU";
     case ACT_NONE: return "no activation";
@@ -146,6 +163,9 @@ static void say_router(struct inspect_words *w, const struct moe_layer *y)
     case ROUTE_SOFTMAX: say(w, "router: softmax over all; the best %lld", k); break;
     case ROUTE_SIGMOID: say(w, "router: sigmoid of each; the best %lld", k); break;
     case ROUTE_SOFTMAX_CHOSEN: say(w, "router: the best %lld; softmax over them", k); break;
+    case ROUTE_SQRT_SOFTPLUS:
+        say(w, "router: root of softplus of each; %s %lld", y->token_experts.buffer ? "the token's own" : "the best", k);
+        break;
     }
     if (y->choice_bias.buffer)
         say(w, ", chosen with a correction bias");
@@ -204,6 +224,10 @@ static void say_around(struct inspect_words *w, const struct model *m)
             say(w, "%s%s %g", comma, all[i].what, (double)all[i].v);
             comma = ", ";
         }
+    if (m->n_stream > 1) {
+        say(w, "%s%lld residual streams, mixed around each part", comma, (long long)m->n_stream);
+        comma = ", ";
+    }
     if (m->n_token_embd)
         say(w, "%san embedding of %lld for each layer", comma, (long long)m->n_token_embd);
 }
@@ -259,9 +283,13 @@ static void count_state(struct inspect_layout *l)
             l->recurrent_bytes += (uint64_t)(d->n_mixed * (d->n_tap - 1) + d->dk * d->dv * d->n_head_v) * sizeof(float);
             continue;
         }
-        const struct position_index *x = &a->latent.index;
-        uint64_t n = (uint64_t)(a->n_head_kv * (a->head_dim + (a->is_latent ? 0 : a->head_dim_v))) * sizeof(uint16_t);
-        n += x->n_head ? (uint64_t)x->dim * sizeof(uint16_t) : 0;
+        const struct position_index *x = &a->index;
+        bool is_value = a->is_latent || a->is_compressed; /* keys are values */
+        uint64_t n = (uint64_t)(a->n_head_kv * (a->head_dim + (is_value ? 0 : a->head_dim_v))) * sizeof(uint16_t);
+        uint64_t n_index = x->n_head ? (uint64_t)x->dim * sizeof(uint16_t) : 0, ratio = (uint64_t)a->compressed.ratio;
+        if (ratio)
+            l->kv_bytes += (n + n_index) / ratio;
+        n += ratio ? 0 : n_index;
         *(a->window ? &l->window_kv_bytes : &l->kv_bytes) += n;
         l->window = a->window > l->window ? a->window : l->window;
     }

@@ -75,13 +75,14 @@ struct kernel_matmul {
 typedef void kernel_matmul_fn(const struct kernel_matmul *a);
 
 enum kernel_act_fn {
-    KERNEL_SILU,       /* x / (1 + exp(-x)) */
-    KERNEL_GELU,       /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
-    KERNEL_SIGMOID,    /* 1 / (1 + exp(-x)) */
-    KERNEL_SWIGLU_OAI, /* gpt-oss, of g = min(x, 7) and u = clamp(up, -7, 7): g / (1 + exp(-1.702 g)) * (u + 1) */
-    KERNEL_NO_ACT,     /* x */
-    KERNEL_RELU,       /* max(x, 0) */
-    KERNEL_SOFTPLUS,   /* log(1 + exp(x)), in double by the C library; above 20 x itself */
+    KERNEL_SILU,         /* x / (1 + exp(-x)) */
+    KERNEL_GELU,         /* 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    KERNEL_SIGMOID,      /* 1 / (1 + exp(-x)) */
+    KERNEL_SWIGLU_OAI,   /* gpt-oss, of g = min(x, 7) and u = clamp(up, -7, 7): g / (1 + exp(-1.702 g)) * (u + 1) */
+    KERNEL_NO_ACT,       /* x */
+    KERNEL_RELU,         /* max(x, 0) */
+    KERNEL_SOFTPLUS,     /* log(1 + exp(x)), in double by the C library; above 20 x itself */
+    KERNEL_SILU_CLAMPED, /* KERNEL_SILU of min(x, limit); without a limit the same */
     KERNEL_N_ACT_FN
 };
 

@@ -31,8 +31,8 @@ static err_code load_chooses(struct loader *l, int64_t layer, const struct index
 static err_code load_index(struct loader *l, int64_t layer, const struct index_rules *rules, struct attention *a,
                            struct err *e)
 {
-    struct position_index *x = &a->latent.index;
-    int64_t n_embd = l->m->n_embd, n_q = a->latent.n_q_latent;
+    struct position_index *x = &a->index;
+    int64_t n_embd = l->m->n_embd, n_q = a->n_q_latent;
     bool chooses;
     x->rope = rules->rope;
     TRY(load_u32(l, "attention.indexer.top_k", &x->n_chosen, e));

@@ -30,6 +30,9 @@ static struct pass ubatch_from(const struct pass *p, int64_t first)
     u.first = first;
     u.n = min_i64(p->n - first, p->w->sizes.n_ubatch);
     u.x = tensor_rows(p->x, first, u.n);
+    if (p->mix.buffer)
+        u.mix = tensor_rows(p->mix, first, u.n);
+    block_cut_entries(p, &u);
     u.pos = list_part(p->pos, first, u.n);
     u.table = list_part(p->table, first, u.n);
     u.from = list_part(p->from, first, u.n);
@@ -90,7 +93,7 @@ static void add_ffn(const struct pass *p, const struct layer *y, const struct te
 {
     if (y->ffn_post_norm.buffer)
         block_norm(p, h, &y->ffn_post_norm, p->m->n_embd, h);
-    block_add_branch(p, h, out);
+    block_end(p, h, out);
 }
 
 /* Whether layer i goes on with the kept tokens alone once its attention has seen all. */
@@ -114,14 +117,15 @@ static void fill_router_x(void *user, const struct tensor *sum)
 {
     const struct router_input *r = user;
     const struct pass *p = r->p;
-    const struct tensor *x = &p->x;
+    struct tensor x = p->x;
     if (sum->buffer) {
         if (r->dense)
             join_dense(p, r->before, r->dense, sum, sum);
-        add_ffn(p, r->before, sum, &r->router_x);
-        x = &r->router_x;
+        x = p->m->n_stream > 1 ? p->w->next_streams : r->router_x;
+        add_ffn(p, r->before, sum, &x);
     }
-    block_norm(p, x, r->y->router_norm.buffer ? &r->y->router_norm : &r->y->ffn_norm, p->m->n_embd, &r->router_x);
+    block_begin(p, &r->y->ffn_streams, &x, &p->w->next_mix,
+                r->y->router_norm.buffer ? &r->y->router_norm : &r->y->ffn_norm, &r->router_x);
 }
 
 /* Whether no device reads experts of the layer when they are needed. */
@@ -153,7 +157,12 @@ static bool find_next(const struct pass *p, int64_t i, const struct layer *befor
         return false;
     bool prefetch = p->p->prefetch && !is_cut(p, i) && !is_resident(m, y->moe.experts_layer);
     *r = (struct router_input){p, y, before, dense, tensor_shaped(p->w->next_x, m->n_embd, p->x.ne[1])};
-    *next = (struct moe_next){&y->moe, r->router_x, prefetch, fill_router_x, r};
+    *next = (struct moe_next){.layer = &y->moe,
+                              .router_x = r->router_x,
+                              .tokens = p->ids,
+                              .prefetch = prefetch,
+                              .fill_router_x = fill_router_x,
+                              .user = r};
     return prefetch || (trace && trace->predicted);
 }
 
@@ -207,8 +216,9 @@ static err_code feed_forward(const struct pass *p, int64_t i, const struct tenso
                           .trace = p->p->trace,
                           .cancel = &p->p->cancel,
                           .car = p->w->car,
+                          .tokens = p->ids,
                           .is_decode = is_decode(p)};
-    block_norm(p, &p->x, &y->ffn_norm, m->n_embd, h);
+    block_begin(p, &y->ffn_streams, &p->x, &p->mix, &y->ffn_norm, h);
     if (!y->is_moe) {
         dense_ffn(p, &y->ffn, h);
         return ERR_OK;
@@ -228,15 +238,31 @@ static err_code feed_forward(const struct pass *p, int64_t i, const struct tenso
     return ERR_OK;
 }
 
+/* Cuts the list of the tokens' ids in the same way. */
+static void cut_ids(struct pass *p)
+{
+    int64_t n = 0;
+    for (int64_t r = 0; r < p->n_rows; r++)
+        for (int64_t i = p->rows[r].n - p->rows[r].n_out; i < p->rows[r].n; i++)
+            p->w->host_rows[n++] = p->rows[r].ids[i];
+    p->ids = list_part(p->w->ids, 0, n);
+    backend_write(p->b, &p->ids, p->w->host_rows);
+}
+
 /* Cuts the residual stream to the tokens whose results are kept. */
 static void cut_to_out(struct pass *p)
 {
     struct tensor x = p->x;
     p->out_rows = list_part(p->w->out_rows, 0, p->n_out);
-    p->x = tensor_shaped(p->h, p->m->n_embd, p->n_out);
-    p->h = x;
-    if (p->n_out)
-        backend_enqueue(p->b, &(struct op){.kind = OP_SLICE, .in = {x, p->out_rows}, .out = {p->x}});
+    p->x = tensor_shaped(p->spare, x.ne[0], p->n_out);
+    p->spare = x;
+    if (p->m->n_stream == 1)
+        p->h = p->spare;
+    if (p->n_out == 0)
+        return;
+    backend_enqueue(p->b, &(struct op){.kind = OP_SLICE, .in = {x, p->out_rows}, .out = {p->x}});
+    if (p->m->layers[p->m->n_layer - 1].moe.token_experts.buffer)
+        cut_ids(p);
 }
 
 static void note_done(const struct pass *p, int64_t n)
@@ -279,7 +305,14 @@ static err_code report_hidden(const struct pass *p, int64_t i, struct err *e)
     if (!p->p->hidden || p->x.ne[1] == 0)
         return ERR_OK;
     struct tensor last = tensor_rows(p->x, p->x.ne[1] - 1, 1);
-    TRY(backend_read(p->b, &last, p->w->host_x, e));
+    int64_t n = p->m->n_embd, n_stream = p->m->n_stream;
+    float *x = p->w->host_x;
+    TRY(backend_read(p->b, &last, x, e));
+    for (int64_t j = 0; n_stream > 1 && j < n; j++) {
+        for (int64_t s = 1; s < n_stream; s++)
+            x[j] += x[s * n + j];
+        x[j] /= (float)n_stream;
+    }
     p->p->hidden(p->p->hidden_user, i, p->w->host_x);
     return ERR_OK;
 }
@@ -354,6 +387,7 @@ static void write_positions(struct pass *p)
         for (int64_t i = p->rows[r].n - p->rows[r].n_out; i < p->rows[r].n; i++)
             list[n_out++] = (int32_t)(t + i);
     write_list(p, &p->w->out_rows, n_out);
+    block_list_entries(p);
 }
 
 /* Writes where each token's recurrent state comes from and goes to: from one segment of its text to the next. In each
@@ -394,9 +428,9 @@ static void write_page_tables(const struct pass *p)
         int64_t n = 0;
         for (int64_t r = 0; r < p->n_rows; r++) {
             const struct model_state *s = p->rows[r].state;
-            int64_t n_block = n_blocks(s->pos + p->rows[r].n);
+            int64_t end = s->pos + p->rows[r].n, n_block = kind_blocks(&p->pool->kinds[kind], end);
             memcpy(p->w->host_pages + n, s->kinds[kind].page, (size_t)n_block * sizeof *p->w->host_pages);
-            n += n_block;
+            n += n_blocks(end); /* as tables count: compressed caches have fewer pages */
         }
         const struct tensor t = list_part(tensor_rows(p->w->pages, kind, 1), 0, n);
         backend_write(p->b, &t, p->w->host_pages);
@@ -467,9 +501,20 @@ static err_code cross(struct pass *p, const struct pass *before, struct err *e)
 static void embed(struct pass *p)
 {
     const struct model *m = p->m;
+    const struct tensor first = m->n_stream > 1 ? p->h : p->x;
     backend_enqueue(
         p->b,
-        &(struct op){.kind = OP_EMBED, .in = {p->ids}, .out = {p->x}, .weight = {m->embed}, .scale = m->embed_scale});
+        &(struct op){.kind = OP_EMBED, .in = {p->ids}, .out = {first}, .weight = {m->embed}, .scale = m->embed_scale});
+    for (int64_t i = 0; m->n_stream > 1 && i < m->n_stream; i++) /* all streams begin alike */
+        backend_enqueue(p->b, &(struct op){.kind = OP_HEADS,
+                                           .in = {first},
+                                           .out = {p->x},
+                                           .heads = {.n_head = 1,
+                                                     .in_dim = m->n_embd,
+                                                     .n_in = m->n_embd,
+                                                     .out_dim = p->x.ne[0],
+                                                     .out_off = i * m->n_embd,
+                                                     .n_out = m->n_embd}});
     rope_tables(p);
     if (m->n_token_embd)
         token_embeddings(p);
@@ -480,8 +525,11 @@ static err_code begin_stage(struct pass *p, int stage, struct err *e)
 {
     const struct pass before = *p;
     enter(p, stage);
-    p->x = tensor_shaped(p->w->x, p->m->n_embd, p->n);
+    bool is_one = p->m->n_stream == 1;
+    p->x = tensor_shaped(p->w->x, p->w->sizes.n_residual, p->n);
     p->h = tensor_shaped(p->w->h, p->m->n_embd, p->n);
+    p->spare = is_one ? p->h : p->w->spare;
+    p->mix = is_one ? (struct tensor){0} : tensor_shaped(p->w->mix, p->w->sizes.n_mix, p->n);
     write_positions(p);
     write_slots(p);
     write_page_tables(p);
@@ -504,6 +552,7 @@ static err_code run(struct pass *p, struct err *e)
     struct stage_work *last = &p->work->stages[m->n_stage - 1];
     last->kept = p->x;
     last->normed = p->h;
+    last->kept_spare = p->spare;
     if (min_i64(p->n_out, p->p->n_logits) > 0)
         model_logits(m, p->work, 0, min_i64(p->n_out, p->p->n_logits));
     TRY(backend_wait(p->b, backend_fence(p->b), e));
@@ -615,10 +664,10 @@ void model_logits(const struct model *m, struct model_work *work, int64_t first,
 {
     struct stage_work *w = &work->stages[work->n_stage - 1];
     assert(n >= 1 && n <= w->sizes.n_logits);
-    const struct pass p = {.m = m, .b = w->device};
+    const struct pass p = {.m = m, .b = w->device, .spare = w->kept_spare};
     struct tensor x = tensor_rows(w->kept, first, n), h = tensor_shaped(w->normed, m->n_embd, n);
     struct tensor y = tensor_shaped(w->logits, m->n_vocab, n);
-    block_norm(&p, &x, &m->out_norm, m->n_embd, &h);
+    block_begin(&p, &m->out_streams, &x, &w->mix, &m->out_norm, &h);
     backend_enqueue(p.b, &(struct op){.kind = OP_MATMUL, .in = {h}, .out = {y}, .weight = {m->output}});
     if (m->logit_scale != 1)
         block_scale(&p, &y, m->logit_scale, NULL);

@@ -22,9 +22,39 @@ void block_add(const struct pass *p, const struct tensor *x, const struct tensor
     backend_enqueue(p->b, &(struct op){.kind = OP_ADD, .in = {*x, *y}, .out = {*out}});
 }
 
-void block_add_branch(const struct pass *p, const struct tensor *y, const struct tensor *out)
+void block_begin(const struct pass *p, const struct stream_weights *s, const struct tensor *x, const struct tensor *mix,
+                 const struct tensor *norm, const struct tensor *h)
 {
+    static const struct tensor no_weights;
+    const struct model *m = p->m;
+    int64_t n = x->ne[1];
+    struct tensor normed = tensor_shaped(p->spare, m->n_stream * m->n_embd, n);
+    struct tensor by = tensor_shaped(*mix, s->base.ne[0], n);
+    if (m->n_stream == 1) {
+        block_norm(p, x, norm, m->n_embd, h);
+        return;
+    }
+    block_norm(p, x, &no_weights, normed.ne[0], &normed);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {normed}, .out = {by}, .weight = {s->mix}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_STREAMS_IN,
+                                       .in = {*x, by},
+                                       .out = {*h, by},
+                                       .vec = {s->scale, s->base},
+                                       .streams = {m->stream_eps, m->n_stream_iteration}});
+    block_norm(p, h, norm, m->n_embd, h);
+}
+
+void block_end(const struct pass *p, const struct tensor *y, const struct tensor *out)
+{
+    int64_t n_stream = p->m->n_stream;
     if (p->m->residual_scale != 1)
         block_scale(p, y, p->m->residual_scale, NULL);
-    block_add(p, &p->x, y, out);
+    if (n_stream == 1) {
+        block_add(p, &p->x, y, out);
+        return;
+    }
+    if (out->buffer != p->x.buffer || out->off_bytes != p->x.off_bytes)
+        backend_copy(p->b, &p->x, out);
+    const struct tensor mix = tensor_shaped(p->mix, n_stream * (n_stream + 2), y->ne[1]);
+    backend_enqueue(p->b, &(struct op){.kind = OP_STREAMS_OUT, .in = {*y, *out, mix}, .out = {*out}});
 }

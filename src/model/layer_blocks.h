@@ -5,6 +5,16 @@
 #include "model/state.h"
 #include "model/work_space.h"
 
+/* The entries of compressed caches that tokens complete, in layers of one ratio. */
+struct entry_list {
+    int64_t n;
+    struct tensor at;    /* [n] the last position of each, */
+    struct tensor index; /* its number, */
+    struct tensor table; /* where its text's page tables begin, */
+    struct tensor first; /* and its first position */
+    struct tensor rope;  /* [n_rot][n] angles of these */
+};
+
 /* What the blocks work on: a batch or one of its ubatches. Tensors are cut to its number of tokens. */
 struct pass {
     const struct model *m;
@@ -16,14 +26,17 @@ struct pass {
     struct backend *b;
     const struct model_rows *rows; /* [n_rows], the texts */
     int64_t n_rows;
-    bool keeps_inputs;                  /* some of their tokens may be taken back */
-    int64_t first;                      /* a ubatch's first token in the batch; of the batch 0 */
-    int64_t n;                          /* tokens */
-    int64_t n_out;                      /* tokens of the batch whose results are kept */
-    struct tensor ids, pos;             /* [n] */
-    struct tensor table, from, to;      /* [n], as in backend.h */
-    struct tensor x, h;                 /* the residual stream, [n_embd][n], and room for a branch of it */
-    struct tensor out_rows;             /* the tokens whose results are kept; once x holds these alone, else absent */
+    bool keeps_inputs;      /* some of their tokens may be taken back */
+    int64_t first;          /* a ubatch's first token in the batch; of the batch 0 */
+    int64_t n;              /* tokens */
+    int64_t n_out;          /* tokens of the batch whose results are kept */
+    struct tensor ids, pos; /* [n] */
+    struct entry_list entries[MODEL_MAX_RATIO];
+    struct tensor table, from, to; /* [n], as in backend.h */
+    struct tensor x, h;     /* the residual stream, [n_stream * n_embd][n], and room for a branch of it, [n_embd][n] */
+    struct tensor spare;    /* as large as x; h where there is one stream */
+    struct tensor mix;      /* the tokens' weights of several streams */
+    struct tensor out_rows; /* the tokens whose results are kept; once x holds these alone, else absent */
     struct tensor rope[MODEL_MAX_ROPE]; /* [n_rot][n] */
 };
 
@@ -54,13 +67,26 @@ void block_scale(const struct pass *p, const struct tensor *x, float number, con
 /* out = x + y */
 void block_add(const struct pass *p, const struct tensor *x, const struct tensor *y, const struct tensor *out);
 
-/* out = x + residual_scale * y: the residual stream and a branch. y is overwritten. */
-void block_add_branch(const struct pass *p, const struct tensor *y, const struct tensor *out);
+/* h = what a block begins with: the norm of x or, of several streams, of their weighted sum; `mix` then gets what
+ * weighs them behind the block. */
+void block_begin(const struct pass *p, const struct stream_weights *s, const struct tensor *x, const struct tensor *mix,
+                 const struct tensor *norm, const struct tensor *h);
 
-/* ---- mixers (mix.c) ------------------------------------------------------------------------------------------ */
+/* out = p->x + residual_scale * y or, of several streams, what p->mix makes of them and y. out may be p->x; y is
+ * overwritten. */
+void block_end(const struct pass *p, const struct tensor *y, const struct tensor *out);
+
+/* ---- mixers (mix.c, mix_compressed.c)
+ * ------------------------------------------------------------------------------------------ */
 
 /* x += mixer(norm(x)) of layer i, if it has one: attention or the recurrent layer that stands for it. */
 void block_mix(const struct pass *p, int64_t i);
+
+/* Writes the lists of the entries that a batch completes, and their angles. */
+void block_list_entries(struct pass *p);
+
+/* Cuts the lists to those of a ubatch. */
+void block_cut_entries(const struct pass *p, struct pass *ubatch);
 
 /* Whether all tokens of the batch see all positions before them, as no more than n_chosen are there. */
 bool block_sees_all(const struct pass *p, int64_t n_chosen);

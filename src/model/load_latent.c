@@ -48,10 +48,10 @@ static err_code load_query(struct loader *l, int64_t layer, struct attention *a,
     int64_t dim = lat->n_nope + a->n_rot, n_in = l->m->n_embd;
     const char *name = "attn_q.weight";
     if (load_find(l, layer, "attn_q_a.weight")) {
-        TRY(load_u32(l, "attention.q_lora_rank", &lat->n_q_latent, e));
-        TRY(load_weight(l, layer, "attn_q_a.weight", n_in, lat->n_q_latent, &lat->q_a, e));
-        TRY(load_vector(l, layer, "attn_q_a_norm.weight", lat->n_q_latent, true, &lat->q_a_norm, e));
-        n_in = lat->n_q_latent;
+        TRY(load_u32(l, "attention.q_lora_rank", &a->n_q_latent, e));
+        TRY(load_weight(l, layer, "attn_q_a.weight", n_in, a->n_q_latent, &a->q_a, e));
+        TRY(load_vector(l, layer, "attn_q_a_norm.weight", a->n_q_latent, true, &a->q_a_norm, e));
+        n_in = a->n_q_latent;
         name = "attn_q_b.weight";
     }
     const struct row_run nope = {.n_row = a->n_head * lat->n_nope, .block = lat->n_nope, .stride = dim};

@@ -480,6 +480,7 @@ err_code load_trunk(struct loader *l, struct err *e)
     m->n_vocab = (int64_t)embd->ne[1];
     TRY(load_weight(l, LOAD_INPUT, "token_embd.weight", m->n_embd, m->n_vocab, &m->embed, e));
     m->embed_scale = m->residual_scale = m->logit_scale = 1;
+    m->n_stream = 1;
     TRY(load_vector(l, LOAD_OUTPUT, find_out_norm(l), m->n_embd, true, &m->out_norm, e));
     m->output = m->embed;
     bool is_tied = !load_find(l, LOAD_OUTPUT, "output.weight");
@@ -787,8 +788,9 @@ static err_code load_gating(struct loader *l, enum route_score *score, struct er
     case 1: *score = ROUTE_SOFTMAX; return ERR_OK;
     case 2: *score = ROUTE_SIGMOID; return ERR_OK;
     case 3: *score = ROUTE_SOFTMAX_CHOSEN; return ERR_OK;
+    case 4: *score = ROUTE_SQRT_SOFTPLUS; return ERR_OK;
     default:
-        return err_set(e, ERR_UNSUPPORTED, "%s: %s.expert_gating_func is %lld; this version knows 1 to 3",
+        return err_set(e, ERR_UNSUPPORTED, "%s: %s.expert_gating_func is %lld; this version knows 1 to 4",
                        gguf_file_path(l->g, 0), l->m->arch, (long long)func);
     }
 }
@@ -843,6 +845,44 @@ err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules
     TRY(load_routed(l, layer, rules->is_ungated, y, e));
     m->n_moe_layer++;
     return load_shared(l, layer, rules->is_ungated, y, e);
+}
+
+/* Reads the table to the device, once its numbers have been looked at. */
+static err_code read_token_experts(struct loader *l, struct backend *device, const struct gguf_tensor *t,
+                                   const struct moe_layer *y, int32_t *values, struct err *e)
+{
+    struct tensor_source src = {.l = l, .t = t, .row_bytes = t->n_bytes};
+    TRY(read_file_rows(&src, 0, 1, values, e));
+    for (int64_t i = 0; i < tensor_n_elem(&y->token_experts); i++)
+        if (values[i] < 0 || values[i] >= y->n_expert)
+            return err_set(e, ERR_FORMAT, "%s: tensor %s: token %lld has expert %d, expected 0 to %lld",
+                           gguf_file_path(l->g, t->file), t->name, (long long)(i / y->n_used), (int)values[i],
+                           (long long)y->n_expert - 1);
+    backend_write(device, &y->token_experts, values);
+    return ERR_OK;
+}
+
+err_code load_token_experts(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e)
+{
+    static const char name[] = "ffn_gate_tid2eid.weight";
+    struct model *m = l->m;
+    struct backend *device = load_device(l, layer);
+    const struct gguf_tensor *t = load_find(l, layer, name);
+    if (!t || t->type_id != GGUF_TENSOR_I32 || t->ne[0] != (uint64_t)y->n_used || t->ne[1] != (uint64_t)m->n_vocab ||
+        t->ne[2] != 1 || t->ne[3] != 1)
+        return err_set(e, ERR_FORMAT, "%s: tensor blk.%lld.%s: expected %lld experts for each of %lld tokens, as I32",
+                       gguf_file_path(l->g, t ? t->file : 0), (long long)layer, name, (long long)y->n_used,
+                       (long long)m->n_vocab);
+    l->used[t - gguf_tensor_at(l->g, 0)] = true;
+    TRY(backend_tensor_create(device, ELEM_I32, y->n_used, m->n_vocab, 1, MEM_WEIGHTS, &y->token_experts, e));
+    m->buffers[m->n_buffers++] = (struct model_buffer){device, y->token_experts.buffer};
+    if (!l->p->store)
+        return ERR_OK;
+    int32_t *values = mem_alloc(t->n_bytes);
+    err_code code =
+        values ? read_token_experts(l, device, t, y, values, e) : err_nomem(e, t->n_bytes, "the tokens' experts");
+    mem_free(values);
+    return code;
 }
 
 static err_code find_mixer(struct loader *l, int64_t layer, const struct transformer_rules *r, struct layer *y,

@@ -222,6 +222,9 @@ MUST_USE err_code load_ungated_ffn(struct loader *l, int64_t layer, enum act_fn 
 MUST_USE err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules, struct moe_layer *y,
                            struct err *e);
 
+/* Loads ffn_gate_tid2eid, which experts each token of the vocabulary has. */
+MUST_USE err_code load_token_experts(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e);
+
 /* How a layer's experts compute on one of the model's devices, to which their biases are loaded. */
 MUST_USE err_code load_expert_rules(struct loader *l, const struct model_device *d, const struct moe_layer *y,
                                     struct expert_rules *out, struct err *e);

@@ -1,7 +1,7 @@
 /* Mixers: what brings tokens together in a layer. Attention with keys and values or with a latent of both, the index of
  * positions in front of it, and recurrent layers. */
 #include "base/minmax.h"
-#include "model/layer_blocks.h"
+#include "model/mix_internal.h"
 
 /* x = act(by) * x */
 static void gate_by(const struct pass *p, enum act_fn act, const struct tensor *by, const struct tensor *x)
@@ -9,13 +9,14 @@ static void gate_by(const struct pass *p, enum act_fn act, const struct tensor *
     backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL, .in = {*by, *x}, .out = {*x}, .act = act});
 }
 
-static void rope(const struct pass *p, const struct attention *a, int table, const struct tensor *x)
+void mix_rope(const struct pass *p, const struct attention *a, int table, const struct tensor *x)
 {
     if (table < 0)
         return;
-    backend_enqueue(
-        p->b, &(struct op){
-                  .kind = OP_ROPE, .in = {*x, p->rope[table]}, .out = {*x}, .rope = {a->rope, a->head_dim, a->n_rot}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_ROPE,
+                                       .in = {*x, p->rope[table]},
+                                       .out = {*x},
+                                       .rope = {a->rope, a->head_dim, a->n_rot, a->rot_first}});
 }
 
 /* The heads of q or of k, normed over n elements (0: not) and rotated. */
@@ -24,22 +25,21 @@ static void norm_and_rope(const struct pass *p, const struct attention *a, int t
 {
     if (n && !a->rope_first)
         block_norm(p, x, w, n, x);
-    rope(p, a, table, x);
+    mix_rope(p, a, table, x);
     if (n && a->rope_first)
         block_norm(p, x, w, n, x);
 }
 
-/* The page tables of a layer's caches. */
-static struct tensor pages_of(const struct pass *p, const struct layer_pages *kv)
+struct tensor mix_pages(const struct pass *p, int kind)
 {
-    return tensor_rows(p->w->pages, kv->kind, 1);
+    return tensor_rows(p->w->pages, kind, 1);
 }
 
-static void enqueue_store(const struct pass *p, const struct layer_pages *kv, const struct tensor *x,
-                          const struct paged *cache)
+void mix_store(const struct pass *p, const struct layer_pages *kv, const struct tensor *x, const struct paged *cache)
 {
     backend_enqueue(
-        p->b, &(struct op){.kind = OP_KV_STORE, .in = {*x, p->pos, p->table, pages_of(p, kv)}, .state = {*cache}});
+        p->b,
+        &(struct op){.kind = OP_KV_STORE, .in = {*x, p->pos, p->table, mix_pages(p, kv->kind)}, .state = {*cache}});
 }
 
 /* Puts the tokens' keys and values into the layer's cache. */
@@ -52,8 +52,8 @@ static void store_kv(const struct pass *p, const struct attention *a, const stru
     else if (a->has_unit_v_norm)
         block_norm(p, v, &no_weights, a->head_dim_v, v);
     norm_and_rope(p, a, a->rope_table, k, &a->k_norm, a->k_norm_len);
-    enqueue_store(p, kv, k, &kv->k);
-    enqueue_store(p, kv, v, &kv->v);
+    mix_store(p, kv, k, &kv->k);
+    mix_store(p, kv, v, &kv->v);
 }
 
 /* h = o . (attention(q . h, k . h, v . h) * act(gate . h)) */
@@ -76,7 +76,7 @@ static void attention(const struct pass *p, const struct attention *a, const str
     if (a->k)
         store_kv(p, a, kv, &k, &v);
     backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,
-                                       .in = {q, p->pos, p->table, pages_of(p, kv)},
+                                       .in = {q, p->pos, p->table, mix_pages(p, kv->kind)},
                                        .out = {out},
                                        .state = {kv->k, kv->v},
                                        .vec = {a->sinks},
@@ -89,14 +89,7 @@ static void attention(const struct pass *p, const struct attention *a, const str
         block_scale(p, h, a->out_scale, NULL);
 }
 
-/* Elements [off, off + n) of each head's row of x. */
-struct head_part {
-    const struct tensor *x;
-    int64_t off, n;
-};
-
-/* to = w . from for each head, with a matrix for each; w NULL: to = from. */
-static void heads(const struct pass *p, struct weight *w, int64_t n_head, struct head_part from, struct head_part to)
+void mix_heads(const struct pass *p, struct weight *w, int64_t n_head, struct head_part from, struct head_part to)
 {
     backend_enqueue(p->b, &(struct op){.kind = OP_HEADS,
                                        .in = {*from.x},
@@ -123,7 +116,7 @@ bool block_sees_all(const struct pass *p, int64_t n_chosen)
 static void store_index(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                         const struct tensor *h)
 {
-    const struct position_index *x = &a->latent.index;
+    const struct position_index *x = &a->index;
     const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot};
     struct tensor k = tensor_shaped(p->w->index_k, x->dim, p->n);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {k}, .weight = {x->k}});
@@ -131,23 +124,23 @@ static void store_index(const struct pass *p, const struct attention *a, const s
         p->b,
         &(struct op){
             .kind = OP_LAYER_NORM, .in = {k}, .out = {k}, .vec = {x->k_norm, x->k_norm_bias}, .norm = {.eps = 1e-6f}});
-    rope(p, &how, a->rope_table, &k);
-    enqueue_store(p, kv, &k, &kv->index);
+    mix_rope(p, &how, a->rope_table, &k);
+    mix_store(p, kv, &k, &kv->index);
 }
 
 /* Chooses the positions that each token sees. */
 static void choose_positions(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                              const struct tensor *q_latent, const struct tensor *h, const struct tensor *chosen)
 {
-    const struct position_index *x = &a->latent.index;
+    const struct position_index *x = &a->index;
     const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot};
     struct tensor q = tensor_shaped(p->w->index_q, x->n_head * x->dim, p->n);
     struct tensor weights = tensor_shaped(p->w->index_weights, x->n_head, p->n);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {weights}, .weight = {x->weights}});
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*q_latent}, .out = {q}, .weight = {x->q}});
-    rope(p, &how, a->rope_table, &q);
+    mix_rope(p, &how, a->rope_table, &q);
     backend_enqueue(p->b, &(struct op){.kind = OP_INDEX,
-                                       .in = {q, p->pos, p->table, pages_of(p, kv), weights},
+                                       .in = {q, p->pos, p->table, mix_pages(p, kv->kind), weights},
                                        .out = {*chosen},
                                        .state = {kv->index}});
 }
@@ -156,7 +149,7 @@ static void choose_positions(const struct pass *p, const struct attention *a, co
 static struct tensor positions_of(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                                   const struct tensor *q_latent, const struct tensor *h)
 {
-    const struct position_index *x = &a->latent.index;
+    const struct position_index *x = &a->index;
     struct tensor chosen = {0};
     if (x->n_head)
         store_index(p, a, kv, h);
@@ -175,7 +168,7 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
 {
     const struct latent_attention *lat = &a->latent;
     int64_t n_head = a->n_head, n_rot = a->n_rot, n_latent = lat->n_latent, row = n_rot + n_latent, n = p->n;
-    struct tensor q_in = *h, q_latent = tensor_shaped(p->w->q_latent, lat->n_q_latent, n),
+    struct tensor q_in = *h, q_latent = tensor_shaped(p->w->q_latent, a->n_q_latent, n),
                   q = tensor_shaped(p->w->q, n_head * row, n);
     struct tensor q_nope = tensor_shaped(p->w->z, n_head * lat->n_nope, n),
                   q_rot = tensor_shaped(p->w->q_rot, n_head * n_rot, n);
@@ -185,29 +178,30 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
                                        .in = {*h},
                                        .out = {latent, k_rot, q_latent},
-                                       .weight = {a->k, lat->k_pe, lat->q_a}});
-    if (lat->q_a) {
-        block_norm(p, &q_latent, &lat->q_a_norm, lat->n_q_latent, &q_latent);
+                                       .weight = {a->k, lat->k_pe, a->q_a}});
+    if (a->q_a) {
+        block_norm(p, &q_latent, &a->q_a_norm, a->n_q_latent, &q_latent);
         q_in = q_latent;
     }
     const struct tensor chosen = positions_of(p, a, kv, &q_in, h);
     backend_enqueue(p->b,
                     &(struct op){.kind = OP_MATMUL, .in = {q_in}, .out = {q_nope, q_rot}, .weight = {a->q, lat->q_pe}});
     const struct head_part q_rotated = {&q, 0, n_rot}, q_folded = {&q, n_rot, n_latent};
-    heads(p, NULL, n_head, (struct head_part){&q_rot, 0, n_rot}, q_rotated);
-    heads(p, lat->k_b, n_head, (struct head_part){&q_nope, 0, lat->n_nope}, q_folded);
+    mix_heads(p, NULL, n_head, (struct head_part){&q_rot, 0, n_rot}, q_rotated);
+    mix_heads(p, lat->k_b, n_head, (struct head_part){&q_nope, 0, lat->n_nope}, q_folded);
     block_norm(p, &latent, &a->k_norm, n_latent, &latent);
-    heads(p, NULL, 1, (struct head_part){&k_rot, 0, n_rot}, (struct head_part){&k, 0, n_rot});
-    heads(p, NULL, 1, (struct head_part){&latent, 0, n_latent}, (struct head_part){&k, n_rot, n_latent});
-    rope(p, a, a->q_rope_table, &q);
-    rope(p, a, a->rope_table, &k);
-    enqueue_store(p, kv, &k, &kv->k);
+    mix_heads(p, NULL, 1, (struct head_part){&k_rot, 0, n_rot}, (struct head_part){&k, 0, n_rot});
+    mix_heads(p, NULL, 1, (struct head_part){&latent, 0, n_latent}, (struct head_part){&k, n_rot, n_latent});
+    mix_rope(p, a, a->q_rope_table, &q);
+    mix_rope(p, a, a->rope_table, &k);
+    mix_store(p, kv, &k, &kv->k);
     backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,
-                                       .in = {q, p->pos, p->table, pages_of(p, kv), chosen},
+                                       .in = {q, p->pos, p->table, mix_pages(p, kv->kind), chosen},
                                        .out = {out},
                                        .state = {kv->k, kv->v},
                                        .attention = {.n_head = n_head, .scale = a->scale, .n_text = p->n_rows}});
-    heads(p, lat->v_b, n_head, (struct head_part){&out, n_rot, n_latent}, (struct head_part){&value, 0, lat->n_value});
+    mix_heads(p, lat->v_b, n_head, (struct head_part){&out, n_rot, n_latent},
+              (struct head_part){&value, 0, lat->n_value});
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {value}, .out = {*h}, .weight = {a->o}});
 }
 
@@ -311,9 +305,9 @@ static void project_mixed(const struct pass *p, const struct recurrent *r, const
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {q, k, v}, .weight = {r->q, r->k, r->v}});
     if (n == 1)
         return;
-    heads(p, NULL, 1, (struct head_part){&q, 0, n_q}, (struct head_part){mixed, 0, n_q});
-    heads(p, NULL, 1, (struct head_part){&k, 0, n_q}, (struct head_part){mixed, n_q, n_q});
-    heads(p, NULL, 1, (struct head_part){&v, 0, n_v}, (struct head_part){mixed, 2 * n_q, n_v});
+    mix_heads(p, NULL, 1, (struct head_part){&q, 0, n_q}, (struct head_part){mixed, 0, n_q});
+    mix_heads(p, NULL, 1, (struct head_part){&k, 0, n_q}, (struct head_part){mixed, n_q, n_q});
+    mix_heads(p, NULL, 1, (struct head_part){&v, 0, n_v}, (struct head_part){mixed, 2 * n_q, n_v});
 }
 
 /* The same as project where q, k and v are matrices of their own, and alpha and z are low-rank. */
@@ -393,14 +387,16 @@ void block_mix(const struct pass *p, int64_t i)
     struct tensor h = tensor_shaped(p->h, n_embd, p->n);
     if (!y->attn_norm.buffer)
         return;
-    block_norm(p, &p->x, &y->attn_norm, n_embd, &h);
+    block_begin(p, &y->attn_streams, &p->x, &p->mix, &y->attn_norm, &h);
     if (y->is_recurrent)
         recurrent(p, i, &h);
+    else if (y->attn.is_compressed)
+        mix_compressed(p, &y->attn, &p->pool->layers[i], &h);
     else if (y->attn.is_latent)
         latent_attention(p, &y->attn, &p->pool->layers[i], &h);
     else
         attention(p, &y->attn, &p->pool->layers[y->attn.kv_layer], &h);
     if (y->attn_post_norm.buffer)
         block_norm(p, &h, &y->attn_post_norm, n_embd, &h);
-    block_add_branch(p, &h, &p->x);
+    block_end(p, &h, &p->x);
 }

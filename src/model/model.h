@@ -24,13 +24,14 @@ struct pool;
 
 /* What chooses the positions that a token's attention sees, where there are more than n_chosen (DeepSeek's sparse
  * attention): a light attention of its own, whose scores are the sum over heads of weights[head] * relu(q . k). Keys
- * are normed, and the first elements of queries and keys are rotated, as many as the layer's. */
+ * are normed, and the first elements of queries and keys are rotated, as many as the layer's; in compressed attention
+ * the last ones. */
 struct position_index {
     int64_t n_chosen;    /* positions; 0: the layer's attention sees all */
     int64_t n_head, dim; /* of the queries, which all meet the same key; 0 where what an earlier layer chose holds */
     enum rope_mode rope;
     struct weight *q;                  /* [n_head * dim][n_q_latent] */
-    struct weight *k;                  /* [dim][n_embd] */
+    struct weight *k;                  /* [dim][n_embd]; NULL where keys are those of a compressed cache */
     struct weight *weights;            /* [n_head][n_embd] */
     struct tensor k_norm, k_norm_bias; /* [dim], of a layer norm */
 };
@@ -39,17 +40,33 @@ struct position_index {
  * k gives the latent [n_latent]. A row of the cache is k_pe's part and the latent, and serves all heads as key and
  * value. Where there is no rope, what is called rotated is taken as it is. */
 struct latent_attention {
-    int64_t n_nope;     /* elements of a head's query that are not rotated */
-    int64_t n_latent;   /* elements of the latent */
-    int64_t n_value;    /* elements of a head's value */
-    int64_t n_q_latent; /* rank of the queries; 0 where they are not low-rank */
-    struct weight *q_a; /* [n_q_latent][n_embd], in front of q and q_pe; NULL where queries are not low-rank */
-    struct tensor q_a_norm;
+    int64_t n_nope;      /* elements of a head's query that are not rotated */
+    int64_t n_latent;    /* elements of the latent */
+    int64_t n_value;     /* elements of a head's value */
     struct weight *q_pe; /* the rotated parts of the heads' queries */
     struct weight *k_pe; /* the rotated part of the keys, [n_rot], that all heads share */
     struct weight *k_b;  /* for each head: a query into the latent space */
     struct weight *v_b;  /* for each head: a result out of it */
-    struct position_index index;
+};
+
+/* What makes an entry of a compressed cache of a run of positions (OP_COMPRESS): all of them leave x . h and gate . h,
+ * and their mean is normed and rotated by the first position's angles. */
+struct compressor {
+    int64_t n, width;        /* elements of an entry; of x and gate: n, or 2 * n where runs overlap */
+    struct weight *x, *gate; /* [width][n_embd] */
+    struct tensor bias;      /* [width][ratio] */
+    struct tensor norm;      /* [n] */
+};
+
+/* What attention has besides where its keys, of one head, are values, too, tokens see a window of them and a compressed
+ * cache of all, and results are rotated back and go through a product for each group of heads into o (DeepSeek V4). */
+struct compressed_attention {
+    int64_t ratio;                    /* positions for each entry; 0: there are none */
+    int list;                         /* which of model.ratios that is */
+    int inverse_rope;                 /* index into model.ropes: by which results are rotated back */
+    struct compressor entries, index; /* index.n 0: attention sees all entries; else what attention's index chooses */
+    int64_t n_group, n_group_out;     /* groups of heads; elements that each puts into o */
+    struct weight *o_a;               /* for each group: its heads' results into that */
 };
 
 /* Softmax attention with grouped queries. Absent tensors are not applied. */
@@ -60,6 +77,7 @@ struct attention {
     enum rope_mode rope;
     int rope_table, q_rope_table; /* indices into model.ropes, for k and for q; negative: not rotated */
     float scale;                  /* scores are multiplied by this */
+    int64_t rot_first;            /* the first element of a head that is rotated */
     int64_t window;               /* positions that a token sees, itself included; 0: all */
     bool chunked;                 /* of these none before the last multiple of the window */
 
@@ -81,8 +99,15 @@ struct attention {
     int64_t kv_layer;               /* the layer whose cache this one uses: itself or an earlier one */
     struct tensor sinks; /* [n_head], scores that count in the softmax's sum and have no value; may be absent */
 
+    int64_t n_q_latent; /* rank of the queries; 0 where they are not low-rank */
+    struct weight *q_a; /* [n_q_latent][n_embd], in front of q and q_pe; NULL where queries are not low-rank */
+    struct tensor q_a_norm;
+    struct position_index index; /* of latent or compressed attention */
+
     bool is_latent;
     struct latent_attention latent; /* when is_latent */
+    bool is_compressed;
+    struct compressed_attention compressed; /* when is_compressed */
 };
 
 enum recurrence {
@@ -127,7 +152,7 @@ struct rope_table {
     struct tensor divisors; /* [n_rot/2], frequencies are divided by them; or absent */
 };
 
-enum { MODEL_MAX_ROPE = 2 };
+enum { MODEL_MAX_ROPE = 4, MODEL_MAX_RATIO = 2 };
 
 /* A dense feed-forward: down . (act(gate . x) * (up . x)). Without a gate `gate` is what files call up, and `up` is
  * NULL: down . (act(gate . x) * (gate . x)). */
@@ -140,7 +165,15 @@ struct ffn {
     struct tensor gate_bias, up_bias, down_bias; /* [n_ff], [n_ff], [n_embd]; may be absent */
 };
 
+/* Where the residual stream is several, what weighs them around a block (OP_STREAMS_IN). */
+struct stream_weights {
+    struct weight *mix;        /* [n_stream * (n_stream + 2)][n_stream * n_embd], of the normed streams; in front of the
+                                  output [n_stream] rows */
+    struct tensor scale, base; /* [3], or [1]; a number for each row */
+};
+
 struct layer {
+    struct stream_weights attn_streams, ffn_streams; /* in models of several streams */
     struct tensor attn_norm; /* [n_embd]; absent: nothing is mixed, the layer is a feed-forward part alone */
     bool is_recurrent;
     struct attention attn;        /* when not recurrent; its kv_layer is the layer itself where nothing is mixed */
@@ -193,6 +226,12 @@ struct model {
     int64_t n_vocab;     /* tokens in the vocabulary */
     int64_t n_ctx_train; /* the context that the model was trained for */
     float norm_eps;      /* of all norms */
+    int64_t n_stream;    /* of the residual stream's parts; 1: there is just one */
+    float stream_eps;    /* as OP_STREAMS_IN takes this and the next */
+    int64_t n_stream_iteration;
+    int n_ratio;
+    int64_t ratios[MODEL_MAX_RATIO]; /* [n_ratio] all that layers with compressed caches have */
+    int entry_rope;                  /* index into ropes: by which their entries are rotated */
     int n_rope;
     struct rope_table ropes[MODEL_MAX_ROPE]; /* [n_rope], what the layers' attention rotates by */
 
@@ -200,16 +239,17 @@ struct model {
     float embed_scale;    /* embeddings are multiplied by this */
     /* A token's embedding for each layer is (norm(proj . x / sqrt(n_embd)) + its row of the table * sqrt(n_token_embd))
      * / sqrt(2). */
-    int64_t n_token_embd;            /* elements of one; 0: there are none */
-    struct weight *token_embed;      /* the table, [n_vocab][n_layer * n_token_embd] */
-    struct weight *token_embed_proj; /* [n_layer * n_token_embd][n_embd] */
-    struct tensor token_embed_norm;  /* [n_token_embd] */
-    float residual_scale;            /* a layer's two parts are multiplied by this before they are added */
-    struct tensor out_norm;          /* [n_embd] */
-    struct weight *output;           /* [n_vocab][n_embd]; `embed` where the file ties them */
-    float logit_scale;               /* logits are multiplied by this */
-    float logit_softcap;             /* and then bent towards this bound; 0: they are not */
-    struct layer *layers;            /* [n_layer] */
+    int64_t n_token_embd;              /* elements of one; 0: there are none */
+    struct weight *token_embed;        /* the table, [n_vocab][n_layer * n_token_embd] */
+    struct weight *token_embed_proj;   /* [n_layer * n_token_embd][n_embd] */
+    struct tensor token_embed_norm;    /* [n_token_embd] */
+    float residual_scale;              /* a layer's two parts are multiplied by this before they are added */
+    struct stream_weights out_streams; /* of several streams */
+    struct tensor out_norm;            /* [n_embd] */
+    struct weight *output;             /* [n_vocab][n_embd]; `embed` where the file ties them */
+    float logit_scale;                 /* logits are multiplied by this */
+    float logit_softcap;               /* and then bent towards this bound; 0: they are not */
+    struct layer *layers;              /* [n_layer] */
 
     int n_stage;                                /* 1 where one device computes all layers */
     struct model_stage stages[MODEL_MAX_STAGE]; /* [n_stage], in the layers' order */
@@ -385,7 +425,8 @@ struct model_forward_params {
      * whose batch fails then go back to a checkpoint. */
     bool in_place;
     int64_t *n_done; /* counts tokens by halves of a layer that are done: in the end 2 * n_layer a token; may be NULL */
-    /* Gets the residual stream [n_embd] of the batch's last token after each layer. Costs a read-back. May be NULL. */
+    /* Gets the residual stream [n_embd] of the batch's last token after each layer, of several the mean. Costs a
+     * read-back. May be NULL. */
     void (*hidden)(void *user, int64_t layer, const float *x);
     void *hidden_user;
     bool is_complete; /* all operations of the layers are enqueued, those that this batch does not need, too */

@@ -15,9 +15,32 @@ static struct model_cache_cost *find_cache(struct model_sizes *s, int64_t window
     return &s->caches[s->n_cache++];
 }
 
+/* A compressed cache has an entry for a.compressed.ratio positions, of whose bytes each position counts its part. */
+static void add_compressed(struct model_sizes *s, const struct attention *a, enum elem_type type)
+{
+    const struct position_index *x = &a->index;
+    int64_t ratio = a->compressed.ratio;
+    struct model_cache_cost *c = find_cache(s, x->n_chosen * ratio);
+    c->n_bytes += elem_row_bytes(type, a->head_dim) / (size_t)ratio;
+    c->n_float += (uint64_t)(2 * a->n_head * a->head_dim / ratio);
+    if (x->n_head == 0)
+        return;
+    c = find_cache(s, 0);
+    c->n_bytes += elem_row_bytes(type, x->dim) / (size_t)ratio;
+    c->n_float += (uint64_t)(x->n_head * x->dim / ratio);
+}
+
 static void add_attention(struct model_sizes *s, const struct attention *a, enum elem_type type)
 {
-    const struct position_index *x = &a->latent.index;
+    const struct position_index *x = &a->index;
+    if (a->compressed.ratio)
+        add_compressed(s, a, type);
+    if (a->is_compressed) {
+        struct model_cache_cost *window = find_cache(s, a->window);
+        window->n_bytes += elem_row_bytes(type, a->head_dim);
+        window->n_float += (uint64_t)(2 * a->n_head * a->head_dim);
+        return;
+    }
     struct model_cache_cost *c = find_cache(s, x->n_chosen ? x->n_chosen : a->window);
     size_t n = elem_row_bytes(type, a->head_dim) + (a->is_latent ? 0 : elem_row_bytes(type, a->head_dim_v));
     c->n_bytes += (uint64_t)a->n_head_kv * n;

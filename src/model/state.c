@@ -140,8 +140,9 @@ static err_code full(const struct model_state *s, struct err *e)
 static bool own_last(struct model_state *s, int kind)
 {
     struct text_pages *t = &s->kinds[kind];
-    int32_t *page = &t->page[s->pos / ATTENTION_BLOCK], own;
-    if (s->pos % ATTENTION_BLOCK == 0 || !state_pool_is_shared(s->pool, kind, *page))
+    int64_t at = s->pos / s->pool->kinds[kind].ratio;
+    int32_t *page = &t->page[at / ATTENTION_BLOCK], own;
+    if (at % ATTENTION_BLOCK == 0 || !state_pool_is_shared(s->pool, kind, *page))
         return true;
     own = state_pool_take(s->pool, kind);
     if (own < 0) /* unless the checkpoint that held it had to go */
@@ -155,7 +156,7 @@ static bool own_last(struct model_state *s, int kind)
 static bool grow(struct model_state *s, int kind, int64_t n)
 {
     struct text_pages *t = &s->kinds[kind];
-    int64_t n_ring = ring_blocks(&s->pool->kinds[kind]), end = n_blocks(s->pos + n);
+    int64_t n_ring = ring_blocks(&s->pool->kinds[kind]), end = kind_blocks(&s->pool->kinds[kind], s->pos + n);
     if (!own_last(s, kind))
         return false;
     for (; t->next_end < end; t->next_end++) {
@@ -454,7 +455,7 @@ static void restore(struct model_state *s, struct checkpoint *c)
     c->tick = p->tick;
     for (int i = 0; i < p->n_cache_kind; i++) {
         if (!p->kinds[i].window) {
-            cut_blocks(s, i, n_blocks(c->pos));
+            cut_blocks(s, i, kind_blocks(&p->kinds[i], c->pos));
             continue;
         }
         restore_window(s, i, c, page);
@@ -505,7 +506,7 @@ int64_t model_state_truncate(struct model_state *s, int64_t pos)
     if (pos > 0 && !state_pool_is_recurrent(s->pool) && state_has_window(s, pos)) {
         s->pos = pos;
         for (int i = 0; i < s->pool->n_cache_kind; i++)
-            cut_blocks(s, i, n_blocks(pos));
+            cut_blocks(s, i, kind_blocks(&s->pool->kinds[i], pos));
     } else {
         restore_last(s);
     }
@@ -552,7 +553,7 @@ bool state_take_back(struct model_state *s, int64_t pos)
     s->pos = pos;
     purge(s, pos);
     for (int i = 0; i < p->n_cache_kind; i++)
-        cut_blocks(s, i, n_blocks(pos));
+        cut_blocks(s, i, kind_blocks(&p->kinds[i], pos));
     return true;
 }
 

@@ -52,14 +52,18 @@ static int32_t find_slot(const struct walk *w)
 
 /* ---- the walk ------------------------------------------------------------------------------------------------- */
 
-static err_code walk_cache(const struct walk *w, const struct layer_pages *y, const struct paged *cache, struct err *e)
+/* Of a cache that may be absent. */
+static err_code walk_cache(const struct walk *w, const struct layer_pages *y, int kind, const struct paged *cache,
+                           struct err *e)
 {
-    int kind = y->kind;
-    int64_t first = max_i64(w->from, window_first(w->s->pool->kinds[kind].window, w->to));
+    if (is_absent(cache))
+        return ERR_OK;
+    const struct page_kind *k = &w->s->pool->kinds[kind];
+    int64_t first = max_i64(w->from, window_first(k->window, w->to)) / k->ratio, end = w->to / k->ratio;
     for (int64_t head = 0; head < cache->page.ne[2]; head++)
-        for (int64_t p = first, n; p < w->to; p += n) {
+        for (int64_t p = first, n; p < end; p += n) {
             int64_t row = p % ATTENTION_BLOCK;
-            n = min_i64(w->to - p, ATTENTION_BLOCK - row);
+            n = min_i64(end - p, ATTENTION_BLOCK - row);
             struct tensor t = tensor_rows(paged_part(cache, find_page(w, kind, p / ATTENTION_BLOCK), head), row, n);
             TRY(w->piece(w->user, y->device, &t, e));
         }
@@ -87,13 +91,15 @@ static err_code walk(const struct walk *w, struct err *e)
     int32_t slot = find_slot(w);
     for (int64_t i = 0; i < p->n_layer; i++) {
         const struct layer_pages *y = &p->layers[i];
-        if (!is_absent(&y->k)) {
-            TRY(walk_cache(w, y, &y->k, e));
-            if (y->v.page.off_bytes != y->k.page.off_bytes)
-                TRY(walk_cache(w, y, &y->v, e));
-        }
-        if (!is_absent(&y->index))
-            TRY(walk_cache(w, y, &y->index, e));
+        TRY(walk_cache(w, y, y->kind, &y->k, e));
+        if (y->v.page.off_bytes != y->k.page.off_bytes)
+            TRY(walk_cache(w, y, y->kind, &y->v, e));
+        TRY(walk_cache(w, y, y->entry_kind < 0 ? y->kind : y->entry_kind, &y->index, e));
+        TRY(walk_cache(w, y, y->entry_kind, &y->entries, e));
+        TRY(walk_cache(w, y, y->kind, &y->compress_x, e));
+        TRY(walk_cache(w, y, y->kind, &y->compress_gate, e));
+        TRY(walk_cache(w, y, y->kind, &y->index_x, e));
+        TRY(walk_cache(w, y, y->kind, &y->index_gate, e));
         TRY(walk_slot(w, y, &y->past, slot, e));
         TRY(walk_slot(w, y, &y->rule, slot, e));
     }

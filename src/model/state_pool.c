@@ -10,6 +10,13 @@ enum { MAX_PAGES = 1 << 20 };
 
 /* ---- kinds of pages ------------------------------------------------------------------------------------------- */
 
+/* The positions that an entry of the layer's compressed cache is made of. */
+static int64_t entry_span(const struct attention *a)
+{
+    const struct compressor *c = &a->compressed.entries;
+    return c->n ? a->compressed.ratio * (c->width / c->n) : 0;
+}
+
 /* What a token sees of layer i's cache at most, of all layers that use it; 0: all. */
 static int64_t widest_window(const struct model *m, int64_t i)
 {
@@ -20,7 +27,7 @@ static int64_t widest_window(const struct model *m, int64_t i)
             continue;
         if (l->attn.window == 0)
             return 0;
-        widest = max_i64(widest, l->attn.window);
+        widest = max_i64(widest, max_i64(l->attn.window, entry_span(&l->attn)));
     }
     return widest;
 }
@@ -40,12 +47,12 @@ static bool has_cache(const struct layer *l)
 }
 
 /* Adds the kind of a layer's pages unless it is there, and returns its number. */
-static int add_kind(struct state_pool *p, bool is_recurrent, int64_t window)
+static int add_kind(struct state_pool *p, bool is_recurrent, int64_t window, int64_t ratio)
 {
     for (int i = 0; i < p->n_kind; i++)
-        if (p->kinds[i].is_recurrent == is_recurrent && p->kinds[i].window == window)
+        if (p->kinds[i].is_recurrent == is_recurrent && p->kinds[i].window == window && p->kinds[i].ratio == ratio)
             return i;
-    p->kinds[p->n_kind] = (struct page_kind){.is_recurrent = is_recurrent, .window = window};
+    p->kinds[p->n_kind] = (struct page_kind){.is_recurrent = is_recurrent, .window = window, .ratio = ratio};
     return p->n_kind++;
 }
 
@@ -53,16 +60,19 @@ static int add_kind(struct state_pool *p, bool is_recurrent, int64_t window)
 static void find_kinds(struct state_pool *p, const struct model *m)
 {
     for (int64_t i = 0; i < m->n_layer; i++) {
-        p->layers[i].kind = -1;
+        const struct compressed_attention *c = &m->layers[i].attn.compressed;
+        p->layers[i].kind = p->layers[i].entry_kind = -1;
         if (!has_cache(&m->layers[i]))
             continue;
-        p->layers[i].kind = add_kind(p, false, widest_window(m, i));
+        p->layers[i].kind = add_kind(p, false, widest_window(m, i), 1);
+        if (c->ratio)
+            p->layers[i].entry_kind = add_kind(p, false, 0, c->ratio);
         p->kinds[p->layers[i].kind].is_shared |= is_shared(m, i);
     }
     p->n_cache_kind = p->n_kind;
     for (int64_t i = 0; i < m->n_layer; i++)
         if (m->layers[i].is_recurrent)
-            p->layers[i].kind = add_kind(p, true, 0);
+            p->layers[i].kind = add_kind(p, true, 0, 1);
 }
 
 /* The parts of a kind's first region: heads, where they may lie on several memory nodes and all layers have as many;
@@ -92,7 +102,7 @@ static err_code check_type(const struct model *m, enum elem_type kv, struct err 
     for (int64_t i = 0; i < m->n_layer; i++) {
         const struct attention *a = &m->layers[i].attn;
         if (has_cache(&m->layers[i]) && kv == ELEM_Q8_0 &&
-            (a->head_dim % 32 || a->head_dim_v % 32 || a->latent.index.dim % 32))
+            (a->head_dim % 32 || a->head_dim_v % 32 || a->index.dim % 32))
             return err_set(e, ERR_UNSUPPORTED,
                            "layer %lld has rows of %lld and %lld, which Q8_0 can't hold: expected multiples of 32 (F16 "
                            "and F32 take any)",
@@ -114,11 +124,26 @@ static struct paged place(struct page_region *r, enum elem_type type, int64_t ne
     return x;
 }
 
-/* Where a layer lies in the pages of its kind. */
-static struct page_region *regions_of(struct state_pool *p, const struct model *m, int64_t layer)
+/* Where a layer lies in the pages of a kind. */
+static struct page_region *regions_of(struct state_pool *p, const struct model *m, int64_t layer, int kind)
 {
     int stage = (int)(model_stage_of(m, layer) - m->stages);
-    return p->kinds[p->layers[layer].kind].region + stage * STAGE_MAX_REGION;
+    return p->kinds[kind].region + stage * STAGE_MAX_REGION;
+}
+
+/* A compressed cache, and beside the other caches what its entries are made of. */
+static void place_compressed(struct state_pool *p, const struct attention *a, struct layer_pages *y,
+                             struct page_region *r, struct page_region *entries)
+{
+    const struct compressed_attention *c = &a->compressed;
+    y->entries = place(&entries[0], p->type, c->entries.n, ATTENTION_BLOCK, 1);
+    y->compress_x = place(&r[1], ELEM_F32, c->entries.width, ATTENTION_BLOCK, 1);
+    y->compress_gate = place(&r[1], ELEM_F32, c->entries.width, ATTENTION_BLOCK, 1);
+    if (c->index.n == 0)
+        return;
+    y->index = place(&entries[1], p->type, c->index.n, ATTENTION_BLOCK, 1);
+    y->index_x = place(&r[1], ELEM_F32, c->index.width, ATTENTION_BLOCK, 1);
+    y->index_gate = place(&r[1], ELEM_F32, c->index.width, ATTENTION_BLOCK, 1);
 }
 
 static void place_layers(struct state_pool *p, const struct model *m)
@@ -137,7 +162,7 @@ static void place_layers(struct state_pool *p, const struct model *m)
         struct layer_pages *y = &p->layers[i];
         if (y->kind < 0)
             continue;
-        struct page_region *r = regions_of(p, m, i);
+        struct page_region *r = regions_of(p, m, i, y->kind);
         y->device = r->device;
         if (m->layers[i].is_recurrent) {
             if (d->n_head_v)
@@ -146,9 +171,11 @@ static void place_layers(struct state_pool *p, const struct model *m)
             continue;
         }
         y->k = place(&r[0], p->type, a->head_dim, ATTENTION_BLOCK, a->n_head_kv);
-        if (a->latent.index.n_head)
-            y->index = place(&r[1], p->type, a->latent.index.dim, ATTENTION_BLOCK, 1);
-        if (!a->is_latent) /* else keys are values */
+        if (y->entry_kind >= 0)
+            place_compressed(p, a, y, r, regions_of(p, m, i, y->entry_kind));
+        else if (a->index.n_head)
+            y->index = place(&r[1], p->type, a->index.dim, ATTENTION_BLOCK, 1);
+        if (!a->is_latent && !a->is_compressed) /* else keys are values */
             y->v = place(&r[0], p->type, a->head_dim_v, ATTENTION_BLOCK, a->n_head_kv);
     }
 }
@@ -207,7 +234,7 @@ static err_code create(struct state_pool *p, const struct model *m, const struct
                        struct err *e)
 {
     p->layers = arena_calloc(&p->arena, (size_t)m->n_layer, sizeof *p->layers);
-    p->kinds = arena_calloc(&p->arena, (size_t)m->n_layer, sizeof *p->kinds);
+    p->kinds = arena_calloc(&p->arena, (size_t)m->n_layer * 2, sizeof *p->kinds); /* a layer has two at most */
     if (!p->layers || !p->kinds)
         return err_nomem(e, (size_t)m->n_layer * sizeof *p->kinds, "a pool of pages");
     TRY(check_type(m, params->type, e));
@@ -222,13 +249,24 @@ static err_code create(struct state_pool *p, const struct model *m, const struct
         if (y->kind < 0)
             continue;
         const struct page_kind *k = &p->kinds[y->kind];
-        const struct page_region *r = regions_of(p, m, i);
+        const struct page_region *r = regions_of(p, m, i, y->kind);
+        const struct page_kind *index_kind = k;
+        const struct page_region *index_region = r;
+        if (y->entry_kind >= 0) {
+            index_kind = &p->kinds[y->entry_kind];
+            index_region = regions_of(p, m, i, y->entry_kind);
+            finish_place(&y->entries, index_kind, &index_region[0]);
+        }
         finish_place(&y->k, k, &r[0]);
         finish_place(&y->v, k, &r[0]);
-        finish_place(&y->index, k, &r[1]);
+        finish_place(&y->index, index_kind, &index_region[1]);
+        finish_place(&y->compress_x, k, &r[1]);
+        finish_place(&y->compress_gate, k, &r[1]);
+        finish_place(&y->index_x, k, &r[1]);
+        finish_place(&y->index_gate, k, &r[1]);
         finish_place(&y->rule, k, &r[0]);
         finish_place(&y->past, k, &r[1]);
-        if (m->layers[i].attn.is_latent && !m->layers[i].is_recurrent)
+        if ((m->layers[i].attn.is_latent || m->layers[i].attn.is_compressed) && !m->layers[i].is_recurrent)
             y->v = y->k;
     }
     size_checkpoints(p, params->interval);
@@ -417,7 +455,8 @@ static int64_t text_pages(const struct page_kind *k, int64_t n_ctx, int64_t n_ba
     if (k->is_recurrent) /* a batch writes to another page */
         return 2;
     int64_t held = (k->window + WINDOW_SLACK) / ATTENTION_BLOCK + 2;
-    return k->window ? min_i64(n_blocks(n_ctx), held + min_i64(n_blocks(n_batch), ring_blocks(k))) : n_blocks(n_ctx);
+    return k->window ? min_i64(n_blocks(n_ctx), held + min_i64(n_blocks(n_batch), ring_blocks(k)))
+                     : kind_blocks(k, n_ctx);
 }
 
 size_t state_pool_text_bytes(const struct state_pool *p, int64_t n_ctx, int64_t n_batch)

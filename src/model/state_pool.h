@@ -17,12 +17,16 @@
 
 /* What a layer has in the pages of its kind; what it does not have is absent. */
 struct layer_pages {
-    int kind; /* of its pages; -1: it uses an earlier layer's */
+    int kind;       /* of its pages; -1: it uses an earlier layer's */
+    int entry_kind; /* of a compressed cache's pages; -1: it has none */
     struct backend *device;
-    struct paged k, v;  /* [head_dim][ATTENTION_BLOCK][n_head_kv], [head_dim_v][ATTENTION_BLOCK][n_head_kv] */
-    struct paged index; /* keys of an index of positions, [dim][ATTENTION_BLOCK][1]; may be absent */
-    struct paged past;  /* the last inputs of a recurrent layer's convolution, [n_mixed][n_tap-1] */
-    struct paged rule;  /* the state of its heads, [dk][dv][n_head_v]; absent where it is a convolution alone */
+    struct paged k, v;    /* [head_dim][ATTENTION_BLOCK][n_head_kv], [head_dim_v][ATTENTION_BLOCK][n_head_kv] */
+    struct paged index;   /* keys of an index of positions or entries, [dim][ATTENTION_BLOCK][1]; may be absent */
+    struct paged entries; /* a compressed cache, [head_dim][ATTENTION_BLOCK][1]; may be absent */
+    struct paged compress_x, index_x;       /* what its entries and those of its index are made of, */
+    struct paged compress_gate, index_gate; /* [width][ATTENTION_BLOCK][1] in the other caches' pages */
+    struct paged past;                      /* the last inputs of a recurrent layer's convolution, [n_mixed][n_tap-1] */
+    struct paged rule; /* the state of its heads, [dk][dv][n_head_v]; absent where it is a convolution alone */
 };
 
 /* A run of a buffer's bytes for each page and part: part i of page p begins at (i * capacity + p) * bytes. */
@@ -37,6 +41,7 @@ enum { STAGE_MAX_REGION = 2, KIND_MAX_REGION = STAGE_MAX_REGION * MODEL_MAX_STAG
 
 struct page_kind {
     bool is_recurrent;
+    int64_t ratio;                              /* of compressed caches, which have an entry for so many positions; 1 */
     int64_t window;                             /* the most positions that a token sees in these layers; 0: all */
     bool is_shared;                             /* some layer's cache serves later layers, too */
     size_t bytes;                               /* of a page, all regions */
@@ -101,6 +106,12 @@ static inline bool state_pool_is_recurrent(const struct state_pool *p)
 static inline int64_t n_blocks(int64_t n)
 {
     return (n + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK;
+}
+
+/* The same of the pages of a kind, of which a compressed cache has fewer. */
+static inline int64_t kind_blocks(const struct page_kind *k, int64_t n)
+{
+    return n_blocks(n / k->ratio);
 }
 
 /* The first position that the token at pos sees through a window (0: all). */

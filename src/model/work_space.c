@@ -9,20 +9,28 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
                            .n_vocab = m->n_vocab,
                            .n_next = m->n_moe_layer ? m->n_embd : 0,
                            .n_token_embd = m->n_token_embd,
-                           .n_token_all = m->n_token_embd * m->n_layer};
+                           .n_token_all = m->n_token_embd * m->n_layer,
+                           .n_residual = m->n_stream * m->n_embd,
+                           .n_spare = m->n_stream > 1 ? m->n_stream * m->n_embd : 0,
+                           .n_mix = m->n_stream > 1 ? m->n_stream * (m->n_stream + 2) : 0,
+                           .n_ratio = m->n_ratio,
+                           .n_entry_rot = m->ropes[m->entry_rope].n_rot};
     for (int i = 0; i < m->n_rope; i++)
         d.n_rope += m->ropes[i].n_rot;
     for (int64_t i = s->first; i < s->end; i++) {
         const struct layer *y = &m->layers[i];
         const struct attention *a = &y->attn;
         const struct recurrent *r = &y->recurrent;
-        const struct position_index *x = &a->latent.index;
+        const struct position_index *x = &a->index;
         d.n_q = max_i64(d.n_q, a->n_head * a->head_dim);
         d.n_k = max_i64(d.n_k, a->n_head_kv * a->head_dim);
         d.n_v = max_i64(d.n_v, a->n_head_kv * a->head_dim_v);
         d.n_out = max_i64(d.n_out, a->n_head * max_i64(a->head_dim_v, max_i64(a->latent.n_nope, a->latent.n_value)));
         d.n_out = max_i64(d.n_out, r->n_out);
-        d.n_q_latent = max_i64(d.n_q_latent, a->latent.n_q_latent);
+        d.n_q_latent = max_i64(d.n_q_latent, a->n_q_latent);
+        d.n_out = max_i64(d.n_out, a->compressed.n_group * a->compressed.n_group_out);
+        d.n_compress = max_i64(d.n_compress, max_i64(a->compressed.entries.width, a->compressed.index.width));
+        d.n_entry = max_i64(d.n_entry, max_i64(a->compressed.entries.n, a->compressed.index.n));
         d.n_q_rot = max_i64(d.n_q_rot, a->is_latent ? a->n_head * a->n_rot : 0);
         d.n_rot = max_i64(d.n_rot, a->is_latent ? a->n_rot : 0);
         d.n_chosen = max_i64(d.n_chosen, x->n_chosen);
@@ -67,9 +75,9 @@ static err_code create_ubatch(struct stage_work *w, struct err *e)
 {
     const struct work_sizes *d = &w->sizes;
     UBATCH_TENSORS(CREATE)
-    w->host_x = mem_calloc((size_t)d->n_embd, sizeof *w->host_x);
+    w->host_x = mem_calloc((size_t)d->n_residual, sizeof *w->host_x);
     w->car = mem_calloc(MOE_MAX_CAR, sizeof(const struct car *));
-    return w->host_x && w->car ? ERR_OK : err_nomem(e, (size_t)d->n_embd * sizeof *w->host_x, "work space");
+    return w->host_x && w->car ? ERR_OK : err_nomem(e, (size_t)d->n_residual * sizeof *w->host_x, "work space");
 }
 
 static err_code create_batch(struct stage_work *w, const struct model *m, const struct model_stage *s, struct err *e)
@@ -197,7 +205,7 @@ size_t model_work_token_bytes(const struct model_work *w)
 static err_code create_crossing(struct model_work *w, int64_t n_batch, struct err *e)
 {
     const struct work_sizes *d = &w->stages[0].sizes;
-    int64_t most = max_i64(max_i64(d->n_embd, d->n_chosen), max_i64(d->n_rope, d->n_token_all));
+    int64_t most = max_i64(max_i64(d->n_residual, d->n_chosen), max_i64(d->n_rope, d->n_token_all));
     size_t n = (size_t)(most * n_batch) * sizeof(float);
     mem_free(w->crossing);
     w->crossing = w->n_stage > 1 ? mem_alloc(n) : NULL;

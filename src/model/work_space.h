@@ -9,6 +9,8 @@
 struct work_sizes {
     int64_t n_batch, n_ubatch, n_logits;
     int64_t n_embd, n_vocab;
+    int64_t n_residual;                 /* n_embd of all streams of the residual stream */
+    int64_t n_spare, n_mix;             /* n_residual, and numbers a token that weigh streams; 0: there is one stream */
     int64_t n_recurrent;                /* n_batch in a model with recurrent layers, else 0 */
     int64_t n_next;                     /* n_embd in a model with experts, else 0 */
     int64_t n_branch;                   /* n_embd where a layer has experts and a dense branch, else 0 */
@@ -17,9 +19,12 @@ struct work_sizes {
     int64_t n_q, n_k, n_v, n_out, n_ff; /* these and the following are the largest of any layer */
     int64_t n_q_latent, n_q_rot, n_rot; /* latent attention */
     int64_t n_chosen, n_index_q, n_index_k, n_index_head; /* of an index of positions */
+    int64_t n_ratio, n_entry_rot, n_compress, n_entry;    /* compressed caches */
     int64_t n_mixed, n_head_v, n_alpha, n_rank;           /* recurrent layers */
     bool is_recurrent;                                    /* some layer of the stage is */
 };
+
+enum { ENTRY_LISTS = 4 };
 
 /* TENSOR(name, type, ne0, ne1) with sizes of `d`. A tensor of no elements is absent. First those of a batch. */
 #define BATCH_TENSORS(TENSOR)                                                                                          \
@@ -28,9 +33,15 @@ struct work_sizes {
     TENSOR(table, ELEM_I32, 1, d->n_batch) /* these three as in backend.h */                                           \
     TENSOR(from, ELEM_I32, 1, d->n_recurrent)                                                                          \
     TENSOR(to, ELEM_I32, 1, d->n_recurrent)                                                                            \
-    TENSOR(out_rows, ELEM_I32, 1, d->n_batch)                 /* the tokens whose results are kept */                  \
-    TENSOR(rope, ELEM_F32, d->n_rope, d->n_batch)             /* the model's tables, one after the other */            \
-    TENSOR(x, ELEM_F32, d->n_embd, d->n_batch)                /* the residual stream */                                \
+    TENSOR(out_rows, ELEM_I32, 1, d->n_batch)        /* the tokens whose results are kept */                           \
+    TENSOR(rope, ELEM_F32, d->n_rope, d->n_batch)    /* the model's tables, one after the other */                     \
+    TENSOR(x, ELEM_F32, d->n_residual, d->n_batch)   /* the residual stream */                                         \
+    TENSOR(spare, ELEM_F32, d->n_spare, d->n_batch)  /* as x, where it is several streams */                           \
+    TENSOR(mix, ELEM_F32, d->n_mix, d->n_batch)      /* what weighs these */                                           \
+    TENSOR(next_mix, ELEM_F32, d->n_mix, d->n_batch) /* the same for what the next layer's router is shown */          \
+    TENSOR(next_streams, ELEM_F32, d->n_spare, 1)                                                                      \
+    TENSOR(entry_lists, ELEM_I32, ENTRY_LISTS * d->n_ratio, d->n_batch) /* those of struct entry_list */               \
+    TENSOR(entry_rope, ELEM_F32, d->n_ratio * d->n_entry_rot, d->n_batch)                                              \
     TENSOR(h, ELEM_F32, d->n_embd, d->n_batch)                /* a branch of it */                                     \
     TENSOR(h2, ELEM_F32, d->n_branch, d->n_batch)             /* the experts' branch beside a dense one */             \
     TENSOR(router_x, ELEM_F32, d->n_branch, d->n_batch)       /* what the router of such a layer sees */               \
@@ -54,6 +65,9 @@ struct work_sizes {
     TENSOR(index_q, ELEM_F32, d->n_index_q, d->n_ubatch) /* the index of positions */                                  \
     TENSOR(index_k, ELEM_F32, d->n_index_k, d->n_ubatch)                                                               \
     TENSOR(index_weights, ELEM_F32, d->n_index_head, d->n_ubatch)                                                      \
+    TENSOR(compress_x, ELEM_F32, d->n_compress, d->n_ubatch) /* compressed caches */                                   \
+    TENSOR(compress_gate, ELEM_F32, d->n_compress, d->n_ubatch)                                                        \
+    TENSOR(entry, ELEM_F32, d->n_entry, d->n_ubatch)                                                                   \
     TENSOR(mixed, ELEM_F32, d->n_mixed, d->n_ubatch) /* recurrent layers */                                            \
     TENSOR(convolved, ELEM_F32, d->n_mixed, d->n_ubatch)                                                               \
     TENSOR(alpha, ELEM_F32, d->n_alpha, d->n_ubatch)                                                                   \
@@ -80,16 +94,17 @@ struct stage_work {
     BATCH_TENSORS(FIELD)
     UBATCH_TENSORS(FIELD)
 #undef FIELD
-    struct moe_work *moe; /* NULL in a dense model */
-    struct tensor kept;   /* the rows that the last batch was asked to keep, */
-    struct tensor normed; /* and room for as many */
-    struct tensor pages;  /* page tables, [most_pages] for each kind of caches */
+    struct moe_work *moe;     /* NULL in a dense model */
+    struct tensor kept;       /* the rows that the last batch was asked to keep, */
+    struct tensor normed;     /* and room for as many */
+    struct tensor kept_spare; /* and, of several streams, for as many of all of these */
+    struct tensor pages;      /* page tables, [most_pages] for each kind of caches */
     int64_t most_pages;
     struct kept_inputs inputs;
     int32_t *host_rows;     /* [n_batch] */
     int32_t *host_pages;    /* [most_pages] */
     const struct car **car; /* [MOE_MAX_CAR] */
-    float *host_x;          /* [n_embd] */
+    float *host_x;          /* [n_residual] */
 };
 
 struct model_work {

@@ -162,7 +162,8 @@ static struct tensor place_y(const struct moe_work *w, const struct moe_layer *l
 /* The tensors of one call, cut to its number of tokens. */
 struct call {
     struct tensor x, router_x; /* what goes into the layer and into the router */
-    struct tensor latent;      /* what goes into routed experts: x where there is no latent */
+    struct tensor tokens;
+    struct tensor latent; /* what goes into routed experts: x where there is no latent */
     struct tensor ids, weights;
     int64_t n_car;        /* tokens that may have substitutes, the first ones */
     struct tensor scores; /* of these */
@@ -172,13 +173,14 @@ struct call {
 
 /* scores may be absent */
 static void enqueue_route(struct backend *b, const struct moe_layer *l, const struct tensor *x,
-                          const struct tensor *ids, const struct tensor *weights, const struct tensor *scores)
+                          const struct tensor *tokens, const struct tensor *ids, const struct tensor *weights,
+                          const struct tensor *scores)
 {
     backend_enqueue(b, &(struct op){.kind = OP_ROUTE,
-                                    .in = {*x},
+                                    .in = {*x, l->token_experts.buffer ? *tokens : (struct tensor){0}},
                                     .out = {*ids, *weights, *scores},
                                     .weight = {l->router},
-                                    .vec = {l->router_bias, l->choice_bias, l->expert_scale},
+                                    .vec = {l->router_bias, l->choice_bias, l->expert_scale, l->token_experts},
                                     .route = {l->score, l->norm_weights, l->scale, l->n_group, l->n_group_used}});
 }
 
@@ -233,7 +235,7 @@ static err_code predict_ids(struct moe_work *w, const struct moe_next *next, con
     int64_t m = next->router_x.ne[1];
     struct tensor ids = cut(w->next_ids, l->n_used, m, 1), weights = cut(w->next_weights, l->n_used, m, 1);
     next->fill_router_x(next->user, sum);
-    enqueue_route(w->device, l, &next->router_x, &ids, &weights, &(struct tensor){0});
+    enqueue_route(w->device, l, &next->router_x, &next->tokens, &ids, &weights, &(struct tensor){0});
     return backend_read(w->device, &ids, w->host_next_ids, e);
 }
 
@@ -378,7 +380,10 @@ static void route(const struct moe_work *w, const struct moe_layer *l, struct ca
         const struct tensor x = tensor_rows(c->router_x, first, end - first);
         const struct tensor ids = tensor_rows(c->ids, first, end - first);
         const struct tensor weights = tensor_rows(c->weights, first, end - first);
-        enqueue_route(w->device, l, &x, &ids, &weights, first < n ? &c->scores : &none);
+        struct tensor tokens = c->tokens;
+        tokens.off_bytes += (size_t)first * sizeof(int32_t);
+        tokens.ne[0] = end - first;
+        enqueue_route(w->device, l, &x, &tokens, &ids, &weights, first < n ? &c->scores : &none);
     }
 }
 
@@ -503,6 +508,7 @@ err_code moe_forward(struct moe_work *w, const struct moe_layer *l, const struct
     int64_t m = x->ne[1];
     struct call c = {.x = *x,
                      .router_x = *router_x,
+                     .tokens = run->tokens,
                      .latent = l->latent_down ? cut(w->latent_x, l->n_latent, m, 1) : *x,
                      .ids = cut(w->ids, l->n_used, m, 1),
                      .weights = cut(w->weights, l->n_used, m, 1),

@@ -26,24 +26,25 @@
 
 /* A layer's weights and rules. Everything is borrowed. */
 struct moe_layer {
-    int experts_layer;                    /* the layer's index in the experts: MoE layers alone are counted */
-    int64_t n_embd;                       /* the width of the residual stream */
-    int64_t n_latent;                     /* the width that routed experts work in; n_embd where there is no latent */
-    struct weight *latent_down;           /* [n_latent][n_embd], in front of the routed experts; or NULL */
-    struct weight *latent_up;             /* [n_embd][n_latent], behind their sum; or NULL */
-    int64_t n_expert, n_used;             /* how many routed experts there are, and how many each token gets */
-    struct weight *router;                /* [n_expert][n_embd] */
-    struct tensor router_bias;            /* [n_expert], added to the router's logits; may be absent */
-    struct tensor choice_bias;            /* [n_expert], added to the scores for the choice alone; may be absent */
-    struct tensor expert_scale;           /* [n_expert], multiplies each expert's final weight; may be absent */
-    enum route_score score;               /* how logits become scores */
-    bool norm_weights;                    /* the chosen weights are divided by their sum */
-    float scale;                          /* the weights are then multiplied by this */
-    bool weighs_input;                    /* the weights multiply what goes into the experts and not what comes out */
-    int64_t n_group, n_group_used;        /* experts are chosen from the best groups alone; 1, 1: no groups */
-    enum act_fn act;                      /* the activation of routed and shared experts */
-    float act_limit, shared_act_limit;    /* its limits in routed experts and in the shared one (OP_ACT_MUL) */
-    struct tensor bias[EXPERT_N_MATRIX];  /* as OP_EXPERTS takes them; may be absent */
+    int experts_layer;                   /* the layer's index in the experts: MoE layers alone are counted */
+    int64_t n_embd;                      /* the width of the residual stream */
+    int64_t n_latent;                    /* the width that routed experts work in; n_embd where there is no latent */
+    struct weight *latent_down;          /* [n_latent][n_embd], in front of the routed experts; or NULL */
+    struct weight *latent_up;            /* [n_embd][n_latent], behind their sum; or NULL */
+    int64_t n_expert, n_used;            /* how many routed experts there are, and how many each token gets */
+    struct weight *router;               /* [n_expert][n_embd] */
+    struct tensor router_bias;           /* [n_expert], added to the router's logits; may be absent */
+    struct tensor choice_bias;           /* [n_expert], added to the scores for the choice alone; may be absent */
+    struct tensor token_experts;         /* I32 [n_used][n_vocab], the experts of each token; absent: they are chosen */
+    struct tensor expert_scale;          /* [n_expert], multiplies each expert's final weight; may be absent */
+    enum route_score score;              /* how logits become scores */
+    bool norm_weights;                   /* the chosen weights are divided by their sum */
+    float scale;                         /* the weights are then multiplied by this */
+    bool weighs_input;                   /* the weights multiply what goes into the experts and not what comes out */
+    int64_t n_group, n_group_used;       /* experts are chosen from the best groups alone; 1, 1: no groups */
+    enum act_fn act;                     /* the activation of routed and shared experts */
+    float act_limit, shared_act_limit;   /* its limits in routed experts and in the shared one (OP_ACT_MUL) */
+    struct tensor bias[EXPERT_N_MATRIX]; /* as OP_EXPERTS takes them; may be absent */
     const char *tensors[EXPERT_N_MATRIX]; /* the names of the file's tensors, as OP_EXPERTS takes them */
 
     int64_t n_ff_shared;            /* the shared expert's width */
@@ -90,6 +91,7 @@ struct moe_trace {
 struct moe_next {
     const struct moe_layer *layer;
     struct tensor router_x; /* [n_embd][M], work space for what the router is shown */
+    struct tensor tokens;   /* I32 [M], of the vocabulary; for layers with token_experts */
     bool prefetch;          /* the predicted experts are read ahead of the layer */
     /* Fills router_x with what the router would see if the experts of the layer that is running added up to `sum`
      * [n_embd][M], which may be router_x; absent: if that layer added nothing. */
@@ -112,6 +114,7 @@ struct moe_run {
      * MOE_MAX_CAR) whose entry is not NULL. */
     const struct car *const *car;
     int64_t n_car;               /* 0 with several places */
+    struct tensor tokens;        /* I32 [M], of the vocabulary; for layers with token_experts */
     bool is_decode;              /* all tokens were sampled: counted as such */
     const struct cancel *cancel; /* asked before each wave */
 };

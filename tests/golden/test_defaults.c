@@ -78,7 +78,7 @@ struct row {
 #define NOT_NORMED                                                                                                     \
     "afmoe bailingmoe bailingmoe2 deepseek deepseek2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 laguna olmoe "  \
     "qwen2moe "                                                                                                        \
-    "nemotron_h_moe step35"
+    "nemotron_h_moe step35 deepseek4"
 
 static const struct row rows[] = {
     {NULL, "rope.freq_base", IS_FLOAT(10000), IS_FLOAT(700)},

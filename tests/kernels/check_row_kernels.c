@@ -76,6 +76,7 @@ enum op {
     RMS_NORM_BARE,
     SILU,
     SILU_LIMITED,
+    SILU_CLAMPED,
     GELU,
     SIGMOID,
     SWIGLU_OAI,
@@ -91,7 +92,7 @@ enum op {
 };
 
 static const char *const op_names[N_OP] = {"rms_norm",   "rms_norm without weights",
-                                           "silu",       "silu within a limit",
+                                           "silu",       "silu within a limit", "silu of what a limit leaves",
                                            "gelu",       "sigmoid",
                                            "swiglu_oai", "no act",
                                            "relu",       "softplus",
@@ -108,6 +109,7 @@ static float op_run(const struct kernels *t, enum op op, float *y, const float *
     case RMS_NORM_BARE: t->rms_norm(y, a, NULL, n, 1e-5f); break;
     case SILU: t->act_mul(KERNEL_SILU, 0, y, a, b, n); break;
     case SILU_LIMITED: t->act_mul(KERNEL_SILU, 0.75f, y, a, b, n); break;
+    case SILU_CLAMPED: t->act_mul(KERNEL_SILU_CLAMPED, 0.75f, y, a, b, n); break;
     case GELU: t->act_mul(KERNEL_GELU, 0, y, a, b, n); break;
     case SIGMOID: t->act_mul(KERNEL_SIGMOID, 0, y, a, b, n); break;
     case SWIGLU_OAI: t->act_mul(KERNEL_SWIGLU_OAI, 0, y, a, b, n); break;
@@ -133,6 +135,7 @@ static double op_bound(enum op op, double x, int64_t n)
     case RMS_NORM_BARE: return (double)n / 16 + 12;
     case SILU:
     case SILU_LIMITED:
+    case SILU_CLAMPED:
     case SIGMOID: return 10;
     case SOFTPLUS: return 3;
     case SWIGLU_OAI: return 12 + 2 * fabs(x);
@@ -144,7 +147,7 @@ static double op_bound(enum op op, double x, int64_t n)
 
 static bool is_act(enum op op)
 {
-    return op == SILU || op == SILU_LIMITED || op == GELU || op == SIGMOID || op == SWIGLU_OAI;
+    return op == SILU || op == SILU_LIMITED || op == SILU_CLAMPED || op == GELU || op == SIGMOID || op == SWIGLU_OAI;
 }
 
 static void check_op(struct check *c, enum op op, int64_t n, int kind)
@@ -237,8 +240,10 @@ static void check_limited(struct check *c, enum kernel_act_fn fn, float limit)
                 g = g > most ? most : g;
                 want = g / (1 + exp(-1.702 * g)) * (u + 1);
             } else {
+                bool clamps_first = fn == KERNEL_SILU_CLAMPED;
+                g = clamps_first && g > most ? most : g;
                 want = g / (1 + exp(-g));
-                want = (want > most ? most : want) * u;
+                want = (!clamps_first && want > most ? most : want) * u;
             }
             expect(c, isnan(g) ? isnan(y[i]) : near((double)y[i], want, bound + (is_oai ? 2 * fabs(g) : 0)),
                    "activation %d within a limit, %s of %g, %g is %a, expected %a", (int)fn, table->name,
@@ -363,6 +368,8 @@ void check_row_kernels(struct check *c)
             check_limited(c, KERNEL_SWIGLU_OAI, 0);
         if (op == SILU_LIMITED)
             check_limited(c, KERNEL_SILU, 3);
+        if (op == SILU_CLAMPED)
+            check_limited(c, KERNEL_SILU_CLAMPED, 3);
         group_end(c, op_names[op]);
     }
     group_begin(c);

@@ -578,6 +578,50 @@ static void layout_tells_latent_attention_and_routing_by_groups(void **state)
                              "    shared expert 16 wide\n");
 }
 
+static void layout_tells_compressed_caches_and_streams(void **state)
+{
+    assert_layout("deepseek4",
+                  "  around the layers\n"
+                  "    4 residual streams, mixed around each part\n"
+                  "  mixing, 2 layers (0, 4)\n"
+                  "    attention: 4 heads of 32 over 1 KV head, over the last 9 positions\n"
+                  "    rope on 8 of 32 dimensions, sinks\n"
+                  "    keys are values, too; queries through a rank of 24, results of 2 groups of heads through one of 12\n"
+                  "  mixing, 2 layers (1, 3)\n"
+                  "    attention: 4 heads of 32 over 1 KV head, over the last 9 positions\n"
+                  "    rope on 8 of 32 dimensions (YaRN by 4), sinks\n"
+                  "    keys are values, too; queries through a rank of 24, results of 2 groups of heads through one of 12\n"
+                  "    to a compressed cache of an entry for 4 positions, 16 entries at most, chosen by 12 heads of 64\n"
+                  "  mixing, layer 2\n"
+                  "    attention: 4 heads of 32 over 1 KV head, over the last 9 positions\n"
+                  "    rope on 8 of 32 dimensions (YaRN by 4), sinks\n"
+                  "    keys are values, too; queries through a rank of 24, results of 2 groups of heads through one of 12\n"
+                  "    to a compressed cache of an entry for 128 positions\n"
+                  "  feed-forward, layer 0\n"
+                  "    sparse: 8 experts 16 wide, SwiGLU clamped to 1.5, 3 for each token\n"
+                  "    router: root of softplus of each; the token's own 3; weights divided by their sum, times 1.5\n"
+                  "    shared expert 16 wide\n"
+                  "  feed-forward, layer 1\n"
+                  "    sparse: 8 experts 16 wide, SwiGLU clamped to 0.5, 3 for each token\n"
+                  "    router: root of softplus of each; the token's own 3; weights divided by their sum, times 1.5\n"
+                  "    shared expert 16 wide\n"
+                  "  feed-forward, layer 2\n"
+                  "    sparse: 8 experts 16 wide, SwiGLU clamped to 2, 3 for each token\n"
+                  "    router: root of softplus of each; the best 3, chosen with a correction bias; weights divided by "
+                  "their sum, times 1.5\n"
+                  "    shared expert 16 wide\n"
+                  "  feed-forward, layer 3\n"
+                  "    sparse: 8 experts 16 wide, SwiGLU clamped to 0.8, 3 for each token\n"
+                  "    router: root of softplus of each; the best 3, chosen with a correction bias; weights divided by "
+                  "their sum, times 1.5\n"
+                  "    shared expert 16 wide\n"
+                  "  feed-forward, layer 4\n"
+                  "    sparse: 8 experts 16 wide, SwiGLU clamped to 1.2, 3 for each token\n"
+                  "    router: root of softplus of each; the best 3, chosen with a correction bias; weights divided by "
+                  "their sum, times 1.5\n"
+                  "    shared expert 16 wide\n");
+}
+
 static void layout_tells_gates_and_windows(void **state)
 {
     assert_layout("laguna",
@@ -735,6 +779,7 @@ int main(void)
         cmocka_unit_test(layout_tells_chunks_and_layers_without_rope),
         cmocka_unit_test(layout_tells_parallel_branches_and_what_is_around),
         cmocka_unit_test(layout_tells_latent_attention_and_routing_by_groups),
+        cmocka_unit_test(layout_tells_compressed_caches_and_streams),
         cmocka_unit_test(layout_tells_gates_and_windows),
         cmocka_unit_test(layout_tells_limits_of_activations),
         cmocka_unit_test(layout_tells_what_is_recurrent),

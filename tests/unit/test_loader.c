@@ -120,6 +120,38 @@ static void impossible_indexes_of_positions_are_refused(void **state)
     refused(&m, "layer 0", "glm-dsa.attention.indexer.types");
 }
 
+static void impossible_compressed_caches_are_refused(void **state)
+{
+    static const struct {
+        const char *key;
+        uint32_t value;
+        const char *why;
+    } wrong[] = {
+        {"deepseek4.attention.sliding_window", 0, "a window of 0"},
+        {"deepseek4.attention.output_group_count", 3, "as many heads in each group"},
+        {"deepseek4.attention.key_length", 6, "an even number rotated"},
+        {"deepseek4.attention.indexer.top_k", 0, "at least 1"},
+        {"deepseek4.attention.indexer.head_count", 5, "indexer.attn_q_b.weight"},
+        {"deepseek4.hyper_connection.count", 5, "2 to 4"},
+        {"deepseek4.hyper_connection.count", 3, "hc_attn_fn.weight"},
+        {"deepseek4.hyper_connection.sinkhorn_iterations", 0, "at least 1"},
+        {"deepseek4.hash_layer_count", 3, "ffn_gate_tid2eid.weight"},
+        {"deepseek4.expert_count", 4, "8"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct model_edit m = golden("deepseek4");
+        model_edit_set_u32(&m, wrong[i].key, wrong[i].value);
+        refused(&m, "expected", wrong[i].why);
+    }
+    static const uint32_t unknown[] = {0, 4, 64, 4, 0}, few[] = {0, 4, 128, 4};
+    struct model_edit m = golden("deepseek4");
+    model_edit_set_array(&m, "deepseek4.attention.compress_ratios", unknown, 5);
+    refused(&m, "layer 2 has 64", "0, 4 or 128");
+    m = golden("deepseek4");
+    model_edit_set_array(&m, "deepseek4.attention.compress_ratios", few, 4);
+    refused(&m, "of 4 numbers", "for each layer");
+}
+
 static void impossible_recurrent_layers_are_refused(void **state)
 {
     static const struct {
@@ -289,6 +321,7 @@ int main(void)
         cmocka_unit_test(floats_out_of_range_are_refused),
         cmocka_unit_test(counts_whose_products_overflow_are_refused),
         cmocka_unit_test(impossible_indexes_of_positions_are_refused),
+        cmocka_unit_test(impossible_compressed_caches_are_refused),
         cmocka_unit_test(impossible_recurrent_layers_are_refused),
         cmocka_unit_test(more_layers_than_can_be_told_apart_are_refused),
         cmocka_unit_test(layers_that_rotate_differently_are_refused),

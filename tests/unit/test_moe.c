@@ -544,7 +544,11 @@ static void fill_router_x(void *user, const struct tensor *sum)
 static struct moe_next next_of(struct next_layer *n, struct moe_fixture *t, int64_t m, bool prefetch)
 {
     *n = (struct next_layer){.t = t, .x = tensor_rows(t->x, 0, m), .router_x = tensor_f32(t->f, N_EMBD, m, 1, NULL)};
-    return (struct moe_next){&t->layers[1], n->router_x, prefetch, fill_router_x, n};
+    return (struct moe_next){.layer = &t->layers[1],
+                             .router_x = n->router_x,
+                             .prefetch = prefetch,
+                             .fill_router_x = fill_router_x,
+                             .user = n};
 }
 
 static void a_prediction_is_the_choice_if_nothing_is_added(void **state)

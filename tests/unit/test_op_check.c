@@ -137,6 +137,24 @@ static struct op good(const struct operands *o, enum op_kind kind)
                            .weight = {o->w[1]},
                            .vec = {vec(o, N_EXPERT), vec(o, N_EXPERT), vec(o, N_EXPERT)},
                            .route = {.scale = 1, .n_group = 4, .n_group_used = 2}};
+    case OP_COMPRESS:
+        return (struct op){.kind = kind,
+                           .in = {m, m, ints(o, 7)},
+                           .out = {rows(o, 16)},
+                           .vec = {shape(o, ELEM_F32, 32, 4, 1)},
+                           .state = {state(o, 32, ATTENTION_BLOCK, 1), state(o, 32, ATTENTION_BLOCK, 1)}};
+    case OP_STREAMS_IN: {
+        const struct tensor mix = rows(o, 24);
+        return (struct op){.kind = kind,
+                           .in = {rows(o, 4 * 16), mix},
+                           .out = {rows(o, 16), mix},
+                           .vec = {vec(o, 3), vec(o, 24)},
+                           .streams = {.n_iteration = 1}};
+    }
+    case OP_STREAMS_OUT: {
+        const struct tensor streams = rows(o, 4 * 16);
+        return (struct op){.kind = kind, .in = {rows(o, 16), streams, rows(o, 24)}, .out = {streams}};
+    }
     case OP_EXPERTS:
         return (struct op){.kind = kind,
                            .in = {x, shape(o, ELEM_I32, N_USED, M, 1), ints(o, N_EXPERT), rows(o, N_USED)},
@@ -211,7 +229,7 @@ static void tensors_of_wrong_types_and_places_are_refused(void **test_state)
             try_tensor(f, &op, &op.out[i]);
             try_tensor(f, &op, &op.vec[i]);
         }
-        for (int i = 0; i < 2; i++)
+        for (int i = 0; i < OP_MAX_STATE; i++)
             try_tensor(f, &op, &op.state[i].page);
     }
     close_operands(f, &o);
@@ -260,7 +278,9 @@ static void parameters_out_of_range_are_refused(void **test_state)
     struct operands o = open_operands(f);
     struct op norm = good(&o, OP_RMS_NORM), heads = good(&o, OP_HEADS), rope = good(&o, OP_ROPE);
     struct op attention = good(&o, OP_ATTENTION), slice = good(&o, OP_SLICE), route = good(&o, OP_ROUTE);
-    struct op experts = good(&o, OP_EXPERTS), delta = good(&o, OP_DELTA);
+    struct op experts = good(&o, OP_EXPERTS), delta = good(&o, OP_DELTA), far = rope;
+    struct op index = good(&o, OP_INDEX), beside = attention, iterated = good(&o, OP_STREAMS_IN);
+    struct op single = good(&o, OP_COMPRESS), apart = good(&o, OP_STREAMS_OUT);
     norm.norm.n = 48;
     heads.heads.in_off = 5;
     rope.rope.n_rot = 15;
@@ -269,7 +289,14 @@ static void parameters_out_of_range_are_refused(void **test_state)
     route.route.n_group_used = 5;
     experts.experts.sort_cutoff = 0;
     delta.delta.n_head_k = 3;
-    const struct op *all[] = {&norm, &heads, &rope, &attention, &slice, &route, &experts, &delta};
+    far.rope.off = DIM - 15;
+    index.index_ratio = -1;
+    beside.attention.ratio = 4; /* there is no compressed cache */
+    iterated.streams.n_iteration = 0;
+    single.vec[0].ne[1] = 1;
+    apart.out[0].off_bytes += BUFFER_ALIGN;
+    const struct op *all[] = {&norm,    &heads, &rope, &attention, &slice,    &route,  &experts,
+                              &delta,   &far,   &index, &beside,   &iterated, &single, &apart};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         assert_false(passes(f, all[i]));
     close_operands(f, &o);
@@ -307,6 +334,7 @@ static void limits_are_of_silu_and_positive(void **test_state)
     } all[] = {{ACT_SILU, 0.5f, true},
                {ACT_SILU, -1, false},
                {ACT_SILU, NAN, false},
+               {ACT_SILU_CLAMPED, 0.5f, true},
                {ACT_GELU, 0, true},
                {ACT_GELU, 0.5f, false}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -41,7 +41,7 @@ static void each_layer_has_what_its_kind_needs(void **state)
     struct state_fixture *t = *state;
     add_attention(t, 0);
     add_sharing(t, 0, 0);
-    add_latent(t)->attn.latent.index = (struct position_index){.n_chosen = 4, .n_head = 2, .dim = DIM};
+    add_latent(t)->attn.index = (struct position_index){.n_chosen = 4, .n_head = 2, .dim = DIM};
     add_recurrent(t);
     open_pool(t);
     const struct layer_pages *y = t->pool->layers;

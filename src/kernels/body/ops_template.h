@@ -141,13 +141,14 @@ KERNELS_ALWAYS_INLINE void act_mul(enum kernel_act_fn fn, float limit, float *y,
         } else if (fn == KERNEL_GELU) {
             minus_log = v16_mul(x, v16_fma(v16_mul(x, x), v16_set1(GELU_C1), v16_set1(GELU_C0)));
         } else {
+            x = fn == KERNEL_SILU_CLAMPED ? at_most(limit, x) : x;
             minus_log = v16_mul(x, v16_set1(-1.0f));
         }
         if (fn == KERNEL_SIGMOID)
             x = v16_set1(1.0f);
         v16 act = v16_div(x, v16_add(v16_set1(1.0f), exp16(minus_log)));
         if (limit > 0) {
-            act = at_most(limit, act);
+            act = fn == KERNEL_SILU ? at_most(limit, act) : act;
             u = within(limit, u);
         }
         store_upto(y + i, v16_mul(act, u), n - i);
@@ -168,6 +169,8 @@ void OPS_NAME(act_mul)(enum kernel_act_fn fn, float limit, float *y, const float
         act_mul(KERNEL_RELU, 0, y, gate, up, n);
     else if (fn == KERNEL_SOFTPLUS)
         act_mul_scalar(fn, 0, y, gate, up, n);
+    else if (limit > 0 && fn == KERNEL_SILU_CLAMPED)
+        act_mul(KERNEL_SILU_CLAMPED, limit, y, gate, up, n);
     else if (limit > 0)
         act_mul(KERNEL_SILU, limit, y, gate, up, n);
     else

@@ -134,9 +134,11 @@ void act_mul_scalar(enum kernel_act_fn fn, float limit, float *y, const float *g
         return;
     }
     for (int64_t i = 0; i < n; i++) {
-        float x = gate[i], minus_log = fn == KERNEL_GELU ? x * fmaf(x * x, GELU_C1, GELU_C0) : -x;
+        bool clamps_first = limit > 0 && fn == KERNEL_SILU_CLAMPED;
+        float x = clamps_first ? at_most(limit, gate[i]) : gate[i],
+              minus_log = fn == KERNEL_GELU ? x * fmaf(x * x, GELU_C1, GELU_C0) : -x;
         float act = (fn == KERNEL_SIGMOID ? 1.0f : x) / (1.0f + exp_scalar(minus_log));
-        y[i] = limit > 0 ? at_most(limit, act) * within(limit, up[i]) : act * up[i];
+        y[i] = limit > 0 ? (clamps_first ? act : at_most(limit, act)) * within(limit, up[i]) : act * up[i];
     }
 }
 

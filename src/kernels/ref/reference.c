@@ -92,11 +92,13 @@ void act_mul_reference(enum kernel_act_fn fn, float limit, float *y, const float
             y[i] = (float)((fmax(x, 0) + log1p(exp(-fabs(x)))) * (double)up[i]);
             continue;
         }
+        bool clamps_first = limit > 0 && fn == KERNEL_SILU_CLAMPED;
+        x = clamps_first ? at_most((double)limit, x) : x;
         /* 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), which doesn't cancel */
         double minus_log = fn == KERNEL_GELU ? -2 * sqrt_2_over_pi * (x + 0.044715 * x * x * x) : -x;
         double v = (fn == KERNEL_SIGMOID ? 1 : x) / (1 + exp(minus_log));
         double u = (double)up[i], most = (double)limit;
-        y[i] = (float)(limit > 0 ? at_most(most, v) * within(most, u) : v * u);
+        y[i] = (float)(limit > 0 ? (clamps_first ? v : at_most(most, v)) * within(most, u) : v * u);
     }
 }
 

@@ -30,6 +30,8 @@ DEFAULTS = dict(
     latent=0, q_rank=0, index_heads=0, index_dim=64, index_chosen=16, index_types="",  # latent attention, and its index of positions
     parts="",  # layers of one part each: m a state space, a attention, e experts, d a dense feed-forward part; the latter without gates
     moe_latent=0, n_ff_exps="", n_useds="",  # the width that experts work in; and by layer "16,0,..."
+    compress="", compress_base=0.0, o_groups=0, o_rank=0,  # compressed keys, tokens for each by layer "0,4,..."; what they rotate by; grouped output
+    streams=0, sinkhorn=4, hash_layers=0,  # hyper-connections; leading layers whose experts a table gives by token
     recurrence="delta",  # "delta": gated delta nets, "kda": those with a decay for each key dimension, "mamba2": state spaces, "conv": short convolutions
 )
 
@@ -78,11 +80,14 @@ FAMILIES = dict(
                 n_heads="4,6,6,4,6", freq_base_windowed=500.0, rope_freqs=1, limits="0,0.5,0,0.8,1.2", shared_limits="0.9,0,0.6,1.1,0.4"),
     kimi_linear=dict(arch="kimi-linear", n_layer=5, n_shared=1, n_dense=1, gating=2, choice_bias=1, wscale=2.5, recurrence="kda", recurrent="11011",
                      state=24, latent=16, hd=12, hd_v=8, n_rot=4),
+    deepseek4=dict(n_layer=5, n_kv=1, hd=32, n_rot=8, window=9, sinks=1, q_rank=24, n_shared=1, gating=4, choice_bias=1, wscale=1.5, wnorm=1, index_heads=12,
+                   compress="0,4,128,4,0", compress_base=500.0, o_groups=2, o_rank=12, streams=4, hash_layers=2, limits="1.5,0.5,2,0.8,1.2",
+                   shared_limits="1.5,0.5,2,0.8,1.2", yarn_factor=4.0, yarn_orig=64),
     mistral3=dict(n_expert=0, yarn_factor=4.0, yarn_orig=16, yarn_log_mul=1.0, temperature_scale=0.1),
 )
 
 U32, F32, BOOL, STRING, ARRAY, I32 = 4, 6, 7, 8, 9, 5
-TYPES = dict(F32=0, F16=1)
+TYPES = dict(F32=0, F16=1, I32=26)
 
 
 def text(s):
@@ -128,13 +133,18 @@ class Model:
     def vector(self, name, ne, std, mean=0.0):
         self.tensors.append((name, ne, "F32", self.random(name, ne, std, mean)))
 
+    def table(self, name, n, n_row, end):
+        """rows of n different numbers below end"""
+        r = self.random(name, [end, n_row], 1).reshape(n_row, end)
+        self.tensors.append((name, [n, n_row], "I32", np.argsort(r, axis=1)[:, :n].ravel()))
+
     def write(self, path):
         head = b"GGUF" + struct.pack("<IQQ", 3, len(self.tensors), len(self.keys)) + b"".join(self.keys)
         body = b""
         for name, ne, dtype, x in self.tensors:
             head += text(name) + struct.pack("<I", len(ne)) + b"".join(struct.pack("<Q", n) for n in ne)
             head += struct.pack("<IQ", TYPES[dtype], len(body))
-            body += x.astype(np.float32 if dtype == "F32" else np.float16).tobytes()
+            body += x.astype(dict(F32=np.float32, F16=np.float16, I32=np.int32)[dtype]).tobytes()
             body += bytes(-len(body) % 32)
         with open(path, "wb") as f:
             f.write(head + bytes(-len(head) % 32) + body)
@@ -177,6 +187,10 @@ def n_kv(c, layer):
     return c["n_kv_windowed"] or c["n_kv"] if c["windowed"] and c["windowed"][layer] == "1" else c["n_kv"]
 
 
+def ratios(c):
+    return [int(r) for r in c["compress"].split(",")]
+
+
 def add_metadata(m):
     c = m.c
     m.key("general.architecture", STRING, c["arch"])
@@ -199,6 +213,18 @@ def add_metadata(m):
         m.array("%.attention.head_count_kv", I32, [n_kv(c, i) for i in range(c["n_layer"])])
     else:
         m.key("%.attention.head_count_kv", U32, n_kv(c, 0))
+    if c["compress"]:
+        m.key("%.attention.output_group_count", U32, c["o_groups"])
+        m.key("%.attention.output_lora_rank", U32, c["o_rank"])
+        m.key("%.attention.compress_rope_freq_base", F32, c["compress_base"])
+        m.array("%.attention.compress_ratios", I32, ratios(c))
+        m.key("%.attention.q_lora_rank", U32, c["q_rank"])
+        for key, v in (("head_count", "index_heads"), ("key_length", "index_dim"), ("top_k", "index_chosen")):
+            m.key("%.attention.indexer." + key, U32, c[v])
+        m.key("%.hash_layer_count", U32, c["hash_layers"])
+        m.key("%.hyper_connection.count", U32, c["streams"])
+        m.key("%.hyper_connection.sinkhorn_iterations", U32, c["sinkhorn"])
+        m.key("%.hyper_connection.epsilon", F32, 1e-6)
     if c["latent"]:
         for key, v in (("key_length", c["latent"] + c["n_rot"]), ("value_length", c["latent"]), ("key_length_mla", c["hd"]), ("value_length_mla", c["hd_v"]),
                        ("kv_lora_rank", c["latent"]), ("q_lora_rank", c["q_rank"]), ("indexer.head_count", c["index_heads"]),
@@ -309,6 +335,41 @@ def add_latent_attention(m, p, i):
         m.vector(p + "indexer.k_norm.bias", [c["index_dim"]], 0.3)
 
 
+def add_compressor(m, p, dim, ratio):
+    c, n = m.c, dim * (2 if ratio == 4 else 1)
+    m.matrix(p + "_kv.weight", [c["n_embd"], n], 1.5)
+    m.matrix(p + "_gate.weight", [c["n_embd"], n], 1.5)
+    m.vector(p + "_ape.weight", [n, ratio], 0.5)
+    m.vector(p + "_norm.weight", [dim], 0.15, 1.25)
+
+
+def add_compressed_attention(m, p, i):
+    c, ratio = m.c, ratios(m.c)[i]
+    n_embd, n_head, hd, rank = c["n_embd"], c["n_head"], c["hd"], c["q_rank"]
+    m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
+    m.vector(p + "attn_sinks.weight", [n_head], 1, 0.5)
+    m.matrix(p + "attn_q_a.weight", [n_embd, rank], 1.2)
+    m.vector(p + "attn_q_a_norm.weight", [rank], 0.15, 1)
+    m.matrix(p + "attn_q_b.weight", [rank, n_head * hd], 1.5)
+    m.matrix(p + "attn_kv.weight", [n_embd, hd], 1.2)
+    m.vector(p + "attn_kv_a_norm.weight", [hd], 0.15, 1.25)
+    m.matrix(p + "attn_output_a.weight", [n_head * hd // c["o_groups"], c["o_groups"] * c["o_rank"]], 1.5)
+    m.matrix(p + "attn_output_b.weight", [c["o_groups"] * c["o_rank"], n_embd], 2)
+    if ratio:
+        add_compressor(m, p + "attn_compressor", hd, ratio)
+    if ratio == 4:
+        m.matrix(p + "indexer.attn_q_b.weight", [rank, c["index_heads"] * c["index_dim"]], 1.5)
+        m.matrix(p + "indexer.proj.weight", [n_embd, c["index_heads"]], 1.5)
+        add_compressor(m, p + "indexer_compressor", c["index_dim"], ratio)
+
+
+def add_hyper_connection(m, p, n_mix, n_scale):
+    n = m.c["streams"] * m.c["n_embd"]
+    m.matrix(p + "_fn.weight", [n, n_mix], 1.5, "F32")
+    m.vector(p + "_base.weight", [n_mix], 0.7)
+    m.vector(p + "_scale.weight", [n_scale], 0.3, 1)
+
+
 def add_delta_net(m, p):
     c = m.c
     n_embd, n_head, n_v = c["n_embd"], c["n_value_head"], c["n_value_head"] * c["state"]
@@ -388,10 +449,12 @@ def is_moe(c, layer):
     return c["n_expert"] and layer >= c["n_dense"] and (layer + 1) % (c["moe_step"] or 1) == 0
 
 
-def add_router(m, p):
+def add_router(m, p, i):
     c = m.c
     m.matrix(p + "ffn_gate_inp.weight", [c["n_embd"], c["n_expert"]], 2, "F32")
-    if c["choice_bias"]:
+    if i < c["hash_layers"]:
+        m.table(p + "ffn_gate_tid2eid.weight", c["n_used"], m.n_vocab, c["n_expert"])
+    elif c["choice_bias"]:
         m.vector(p + ("exp_probs_b" if m.name == "hy_v3" else "exp_probs_b.bias"), [c["n_expert"]], 0.15)
 
 
@@ -405,7 +468,7 @@ def add_part(m, i):
         add_ungated(m, p, "", c["n_embd"], c["n_ff"], 2)
         return
     n_ff, width = int(c["n_ff_exps"].split(",")[i]) if c["n_ff_exps"] else c["n_ff_exp"], c["moe_latent"] or c["n_embd"]
-    add_router(m, p)
+    add_router(m, p, i)
     if c["moe_latent"]:
         m.matrix(p + "ffn_latent_down.weight", [c["n_embd"], width], 1.2)
         m.matrix(p + "ffn_latent_up.weight", [width, c["n_embd"]], 1.2)
@@ -418,18 +481,22 @@ def add_layer(m, i):
     is_qwen = c["recurrent"] != "" and c["recurrence"] == "delta"
     if is_recurrent(c, i):
         {"delta": add_delta_net, "kda": add_kda, "mamba2": add_mamba2, "conv": add_short_conv}[c["recurrence"]](m, p)
+    elif c["compress"]:
+        add_compressed_attention(m, p, i)
     elif c["latent"]:
         add_latent_attention(m, p, i)
     else:
         add_attention(m, p, i)
     m.vector(p + ("post_attention_norm" if is_qwen else "ffn_norm") + ".weight", [c["n_embd"]], 0.15, 1)
+    for part in ("attn", "ffn") if c["streams"] else ():
+        add_hyper_connection(m, p + "hc_" + part, (2 + c["streams"]) * c["streams"], 3)
     if c["post_norms"]:
         m.vector(p + "post_attention_norm.weight", [c["n_embd"]], 0.15, 1.5)
         m.vector(p + "post_ffw_norm.weight", [c["n_embd"]], 0.15, 1.5)
     if not is_moe(c, i):
         add_gated(m, p, "", c["n_ff"], 2)
         return
-    add_router(m, p)
+    add_router(m, p, i)
     add_gated(m, p, "_exps", c["n_ff_exp"], 3, c["n_expert"])
     if c["n_shared"]:
         add_gated(m, p, "_shexp", c["n_shared"] * c["n_ff_exp"], 1.5)
@@ -442,12 +509,14 @@ def has_short_convs(m):
 def build(name, seed, options):
     m = Model(name, seed, options)
     add_metadata(m)
-    n_vocab = add_tokenizer(m)
+    m.n_vocab = n_vocab = add_tokenizer(m)
     # rows of unit variance; tied ones are smaller, and a larger norm spreads the logits again
     m.matrix("token_embd.weight", [m.c["n_embd"], n_vocab], 1.5 if m.c["tie"] else np.sqrt(m.c["n_embd"]))
     m.vector("token_embd_norm.weight" if has_short_convs(m) else "output_norm.weight", [m.c["n_embd"]], 0.15, 2.5 if m.c["tie"] else 1)
     if not m.c["tie"]:
         m.matrix("output.weight", [m.c["n_embd"], n_vocab], 4)
+    if m.c["streams"]:
+        add_hyper_connection(m, "output_hc", m.c["streams"], 1)
     if m.c["rope_freqs"]:
         m.vector("rope_freqs.weight", [(m.c["n_rot"] or m.c["hd"]) // 2], 0.5, 2)
     for i in range(m.c["n_layer"]):

@@ -1,0 +1,109 @@
+/* Hyper-connections (arXiv 2512.24880): a residual stream of several, which are weighed and added up in front of a
+ * block and mixed behind it, by weights of each token's own. */
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu_ops_internal.h"
+#include "backend/cpu_rows_internal.h"
+
+/* x = sigmoid(x * scale + base) */
+static void weigh(const struct kernels *kern, float *x, float scale, const float *base, int64_t n)
+{
+    static const float ones[OP_MAX_STREAM] = {1, 1, 1, 1};
+    for (int64_t i = 0; i < n; i++)
+        x[i] = fmaf(x[i], scale, base[i]);
+    kern->act_mul(KERNEL_SIGMOID, 0, x, x, ones, n);
+}
+
+/* Divides the n elements of x, which are `step` apart, by their sum and eps. */
+static void normalize(float *x, int64_t step, int64_t n, float eps)
+{
+    float sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += x[i * step];
+    sum += eps;
+    for (int64_t i = 0; i < n; i++)
+        x[i * step] = x[i * step] / sum;
+}
+
+/* The weights from each of n streams to each: rows, whose softmax is taken first, are of one from which. Sinkhorn's
+ * algorithm makes columns and rows add up to 1, columns last. */
+static void balance(const struct kernels *kern, const struct op *op, float *x, float scale, const float *base,
+                    int64_t n)
+{
+    float eps = op->streams.eps, sum;
+    for (float *row = x; row < x + n * n; row += n, base += n) {
+        float max = -INFINITY;
+        for (int64_t i = 0; i < n; i++) {
+            row[i] = fmaf(row[i], scale, base[i]);
+            max = row[i] > max ? row[i] : max;
+        }
+        kern->exp_sum(row, row, max, n, &sum);
+        for (int64_t i = 0; i < n; i++)
+            row[i] = row[i] / sum + eps;
+    }
+    for (int64_t k = 0; k < op->streams.n_iteration; k++) {
+        for (int64_t i = 0; k > 0 && i < n; i++)
+            normalize(x + i * n, 1, n, eps);
+        for (int64_t i = 0; i < n; i++)
+            normalize(x + i, n, n, eps);
+    }
+}
+
+static void streams_in_row(void *arg, size_t t, int thread)
+{
+    const struct cpu_row_loop *l = arg;
+    const struct op *op = l->op;
+    const struct kernels *kern = l->c->kernels;
+    const float *scale = tensor_data(&op->vec[0]), *base = tensor_data(&op->vec[1]);
+    const float *x = tensor_row(&op->in[0], (int64_t)t);
+    float *mix = tensor_row(&op->in[1], (int64_t)t), *y = tensor_row(&op->out[0], (int64_t)t);
+    int64_t n = op->out[0].ne[0], n_stream = op->in[0].ne[0] / n;
+    weigh(kern, mix, scale[0], base, n_stream);
+    for (int64_t i = 0; i < n_stream; i++)
+        mix[i] += op->streams.eps;
+    if (op->in[1].ne[0] > n_stream) {
+        weigh(kern, mix + n_stream, scale[1], base + n_stream, n_stream);
+        for (int64_t i = n_stream; i < 2 * n_stream; i++)
+            mix[i] *= 2;
+        balance(kern, op, mix + 2 * n_stream, scale[2], base + 2 * n_stream, n_stream);
+    }
+    memset(y, 0, (size_t)n * sizeof *y);
+    for (int64_t i = 0; i < n_stream; i++)
+        kern->fma_scalar(y, x + i * n, mix[i], n);
+}
+
+void cpu_op_streams_in(struct cpu *c, const struct op *op)
+{
+    cpu_run_rows(c, op, op->in[0].ne[1], tensor_n_elem(&op->in[0]) > CPU_SERIAL_ELEMS, streams_in_row);
+}
+
+/* Element by element over pieces that stay in the first cache. */
+static void streams_out_row(void *arg, size_t t, int thread)
+{
+    enum { PIECE = 256 };
+    const struct cpu_row_loop *l = arg;
+    const struct op *op = l->op;
+    const struct kernels *kern = l->c->kernels;
+    const float *y = tensor_row(&op->in[0], (int64_t)t);
+    float *x = tensor_row(&op->out[0], (int64_t)t), old[OP_MAX_STREAM][PIECE];
+    int64_t n = op->in[0].ne[0], n_stream = op->out[0].ne[0] / n;
+    const float *by_y = (const float *)tensor_row(&op->in[2], (int64_t)t) + n_stream, *by_x = by_y + n_stream;
+    for (int64_t at = 0; at < n; at += PIECE) {
+        int64_t some = n - at < PIECE ? n - at : PIECE;
+        for (int64_t i = 0; i < n_stream; i++) {
+            memcpy(old[i], x + i * n + at, (size_t)some * sizeof **old);
+            memset(x + i * n + at, 0, (size_t)some * sizeof *x);
+        }
+        for (int64_t i = 0; i < n_stream; i++) {
+            kern->fma_scalar(x + i * n + at, y + at, by_y[i], some);
+            for (int64_t j = 0; j < n_stream; j++)
+                kern->fma_scalar(x + i * n + at, old[j], by_x[j * n_stream + i], some);
+        }
+    }
+}
+
+void cpu_op_streams_out(struct cpu *c, const struct op *op)
+{
+    cpu_run_rows(c, op, op->in[0].ne[1], tensor_n_elem(&op->out[0]) > CPU_SERIAL_ELEMS, streams_out_row);
+}

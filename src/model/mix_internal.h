@@ -1,0 +1,29 @@
+/* What mixers share. */
+#ifndef MODEL_MIX_INTERNAL_H
+#define MODEL_MIX_INTERNAL_H
+
+#include "model/layer_blocks.h"
+
+/* Elements [off, off + n) of each head's row of x. */
+struct head_part {
+    const struct tensor *x;
+    int64_t off, n;
+};
+
+/* to = w . from for each head, with a matrix for each; w NULL: to = from. */
+void mix_heads(const struct pass *p, struct weight *w, int64_t n_head, struct head_part from, struct head_part to);
+
+/* Rotates the heads of x by one of p->rope; negative: not. */
+void mix_rope(const struct pass *p, const struct attention *a, int table, const struct tensor *x);
+
+/* The page tables of a kind of caches. */
+struct tensor mix_pages(const struct pass *p, int kind);
+
+/* Puts the tokens' rows into a cache, whose pages are of the kind of the layer's keys. */
+void mix_store(const struct pass *p, const struct layer_pages *kv, const struct tensor *x, const struct paged *cache);
+
+/* h = o . attention over a window and a compressed cache */
+void mix_compressed(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                    const struct tensor *h);
+
+#endif
