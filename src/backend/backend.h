@@ -213,6 +213,7 @@ struct tensor paged_part(const struct paged *s, int64_t page, int64_t part);
     OP(ADD, "out = a + b")                                                                                             \
     OP(SCALE, "out = x * scale, and times a number in device memory")                                                  \
     OP(SOFTCAP, "out = cap * tanh(x / cap)")                                                                           \
+    OP(CLAMP, "out = min(max(x, -limit), limit)")                                                                      \
     OP(SLICE, "out[t] = some elements of x[rows[t]]")                                                                  \
     OP(SCATTER, "out[rows[t]] = x[t]")                                                                                 \
     OP(STREAMS_IN, "out[t] = sum over streams i of a[t][i] * x[t][i], and what STREAMS_OUT takes")                     \
@@ -291,7 +292,8 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  * so that a device can wrap another without knowing what each operation means. Shapes by kind, M tokens:
  *
  * EMBED       in: ids I32 [M].  out: [n_embd][M].  weight[0]: [n_vocab][n_embd]; scale
- * RMS_NORM    in: x.  out: like x.  norm.n divides its rows.  vec[0]: w [n], or for a whole row, or absent
+ * RMS_NORM    in: x.  out: like x.  norm.n divides its rows.  vec[0]: w [n], or for a whole row, or absent;
+ *             vec[1]: bias [n] or absent
  * LAYER_NORM  in: x.  out: like x.  vec[0]: w, vec[1]: bias, of a row or absent; norm.eps
  * MATMUL      in: x [k][M].  out[i]: [n_row_i][M].  weight[i], vec[i]: bias [n_row_i] or absent
  * HEADS       in: x [n_head*in_dim][M].  out: [n_head*out_dim][M], of each head elements [out_off, out_off + n_out),
@@ -331,6 +333,7 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  * ADD         in: a, b.  out: like them, may be a
  * SCALE       in: x.  out: like x, may be x.  scale; vec[0]: [1] or absent
  * SOFTCAP     in: x.  out: like x, may be x.  scale: the cap
+ * CLAMP       in: x.  out: like x, may be x.  scale: the limit; a NaN stays one
  * SLICE       in: x [n][any], rows I32 [M], ascending, or absent (0, 1, ...).  out: [k][M].  slice_off: the first
  *             element, slice_off + k <= n
  * SCATTER     in: x [k][M], rows I32 [M], all different.  out: [k][any], other rows untouched
@@ -379,6 +382,7 @@ struct op {
             int64_t window; /* positions that a token sees, itself included; 0: all */
             bool chunked;   /* a token sees no position before the last multiple of the window */
             int64_t n_text; /* texts that the tokens are of; decides how they are computed alone; 0: unknown */
+            float softcap;  /* scores are bent towards this bound; 0: they are not */
             int64_t ratio;  /* of the compressed cache; 0: there is none */
         } attention;
         int64_t index_ratio; /* of INDEX's cache; 0 or 1: it is not compressed */

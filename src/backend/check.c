@@ -317,11 +317,13 @@ static void compare(struct check *c, const struct op *op, const struct tensor *t
     double bound = tolerance(op), all = 0;
     int64_t n = t->ne[0], n_row = n ? tensor_n_elem(t) / n : 0;
     for (int64_t i = 0; i < n * n_row; i++)
-        all += (double)b[i] * b[i];
+        all += isnan(b[i]) ? 0 : (double)b[i] * b[i];
     double floor = 1e-6 * sqrt(all / (double)n_row) + 1e-30; /* for rows that are noise alone */
     for (int64_t r = 0; r < n_row; r++) {
         double diff = 0, size = 0;
         for (int64_t i = r * n; i < (r + 1) * n; i++) {
+            if (isnan(a[i]) && isnan(b[i]))
+                continue;
             diff += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
             size += (double)b[i] * b[i];
         }

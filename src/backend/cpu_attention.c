@@ -279,6 +279,7 @@ static void fold_block(const struct attn_op *a, struct attn_queries *x, const st
                                .hd_v = a->dv,
                                .n = n,
                                .scale = op->attention.scale,
+                               .softcap = op->attention.softcap,
                                .max = max,
                                .sum = sum,
                                .o = x->partial};

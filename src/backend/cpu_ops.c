@@ -24,6 +24,7 @@ static cpu_op_fn *const op_fns[OP_N_KIND] = {
     [OP_ADD] = cpu_op_add,
     [OP_SCALE] = cpu_op_scale,
     [OP_SOFTCAP] = cpu_op_softcap,
+    [OP_CLAMP] = cpu_op_clamp,
     [OP_SLICE] = cpu_op_slice,
     [OP_SCATTER] = cpu_op_scatter,
     [OP_ROUTE] = cpu_op_route,

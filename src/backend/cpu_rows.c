@@ -56,9 +56,12 @@ static void rms_norm_row(void *arg, size_t i, int thread)
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
     int64_t n = op->norm.n, off = (int64_t)i * n;
-    const float *w = tensor_data(&op->vec[0]);
-    l->c->kernels->rms_norm((float *)tensor_data(&op->out[0]) + off, (const float *)tensor_data(&op->in[0]) + off,
-                            w ? w + off % op->vec[0].ne[0] : NULL, n, op->norm.eps);
+    const float *w = tensor_data(&op->vec[0]), *bias = tensor_data(&op->vec[1]);
+    float *y = (float *)tensor_data(&op->out[0]) + off;
+    l->c->kernels->rms_norm(y, (const float *)tensor_data(&op->in[0]) + off, w ? w + off % op->vec[0].ne[0] : NULL, n,
+                            op->norm.eps);
+    if (bias)
+        l->c->kernels->add(y, y, bias, n);
 }
 
 void cpu_op_rms_norm(struct cpu *c, const struct op *op)
@@ -217,6 +220,21 @@ static void softcap_row(void *arg, size_t t, int thread)
 void cpu_op_softcap(struct cpu *c, const struct op *op)
 {
     run_out_rows(c, op, 4, softcap_row); /* an exp */
+}
+
+static void clamp_row(void *arg, size_t t, int thread)
+{
+    const struct cpu_row_loop *l = arg;
+    const struct op *op = l->op;
+    const float *x = tensor_row(&op->in[0], (int64_t)t), limit = op->scale;
+    float *y = tensor_row(&op->out[0], (int64_t)t);
+    for (int64_t i = 0; i < op->out[0].ne[0]; i++)
+        y[i] = x[i] < -limit ? -limit : x[i] > limit ? limit : x[i];
+}
+
+void cpu_op_clamp(struct cpu *c, const struct op *op)
+{
+    run_out_rows(c, op, 1, clamp_row);
 }
 
 static void slice_row(void *arg, size_t t, int thread)

@@ -155,7 +155,8 @@ static err_code check_rms_norm(const struct op_checker *c)
     CHECK(c, op->norm.n > 0 && op->in[0].ne[0] % op->norm.n == 0, "norm.n is %lld, expected a divisor of %lld",
           (long long)op->norm.n, (long long)op->in[0].ne[0]);
     bool is_whole = op->vec[0].ne[0] == op->in[0].ne[0];
-    return check_vec(c, 0, "w", is_whole ? op->in[0].ne[0] : op->norm.n);
+    TRY(check_vec(c, 0, "w", is_whole ? op->in[0].ne[0] : op->norm.n));
+    return check_vec(c, 1, "bias", op->norm.n);
 }
 
 static err_code check_matmul(const struct op_checker *c)
@@ -335,6 +336,7 @@ static err_code check_attention(const struct op_checker *c)
           (long long)n_head, (long long)k->ne[2]);
     CHECK(c, k->type == v->type, "K and V are of different types");
     CHECK(c, op->attention.window >= 0, "the window is %lld", (long long)op->attention.window);
+    CHECK(c, op->attention.softcap >= 0, "the bound of scores is %g", (double)op->attention.softcap);
     TRY(check_rows(c, "q", &op->in[0], n_head * k->ne[0], ANY));
     TRY(check_rows(c, "out", &op->out[0], n_head * v->ne[0], n_token(op)));
     TRY(check_vec(c, 0, "sinks", n_head));
@@ -394,6 +396,12 @@ static err_code check_elements(const struct op_checker *c, int n_in)
     if (n_in == 2)
         TRY(check_alike(c, "the second input", &op->in[1], &op->in[0]));
     return check_alike(c, "out", &op->out[0], &op->in[0]);
+}
+
+static err_code check_clamp(const struct op_checker *c)
+{
+    CHECK(c, c->op->scale > 0, "the limit is %g", (double)c->op->scale);
+    return check_elements(c, 1);
 }
 
 /* The limit of an activation's factors. */
@@ -525,6 +533,7 @@ static err_code check_op(const struct op_checker *c)
     case OP_ADD: return check_elements(c, 2);
     case OP_SCALE: return check_scale(c);
     case OP_SOFTCAP: return check_elements(c, 1);
+    case OP_CLAMP: return check_clamp(c);
     case OP_SLICE: return check_slice(c);
     case OP_SCATTER: return check_scatter(c);
     case OP_ROUTE: return check_route(c);

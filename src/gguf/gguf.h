@@ -66,6 +66,10 @@ enum { GGUF_MAX_DIMS = 4 };
 /* The types of tensors that are no weights, by their numbers in files. */
 enum { GGUF_TENSOR_I8 = 24, GGUF_TENSOR_I16, GGUF_TENSOR_I32, GGUF_TENSOR_I64, GGUF_TENSOR_F64 };
 
+/* The bytes of an element of such a type, and its name; 0 and NULL: it is none. */
+uint64_t gguf_plain_type_bytes(uint32_t type_id);
+const char *gguf_plain_type_name(uint32_t type_id);
+
 struct gguf_tensor {
     const char *name; /* 1 to 255 bytes, not necessarily UTF-8 */
     int n_dims;

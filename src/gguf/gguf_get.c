@@ -3,6 +3,24 @@
 #include <inttypes.h>
 #include <string.h>
 
+uint64_t gguf_plain_type_bytes(uint32_t type_id)
+{
+    switch (type_id) {
+    case GGUF_TENSOR_I8: return 1;
+    case GGUF_TENSOR_I16: return 2;
+    case GGUF_TENSOR_I32: return 4;
+    case GGUF_TENSOR_I64:
+    case GGUF_TENSOR_F64: return 8;
+    default: return 0;
+    }
+}
+
+const char *gguf_plain_type_name(uint32_t type_id)
+{
+    static const char *const names[] = {"I8", "I16", "I32", "I64", "F64"};
+    return gguf_plain_type_bytes(type_id) ? names[type_id - GGUF_TENSOR_I8] : NULL;
+}
+
 const char *gguf_value_type_name(enum gguf_value_type type)
 {
     static const char *const names[GGUF_N_VALUE_TYPE] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",

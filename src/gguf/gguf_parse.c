@@ -305,19 +305,6 @@ static err_code read_kv(struct reader *r, struct gguf_file *f, uint64_t i)
     }
 }
 
-/* The bytes of an element of types that are no weights, by their numbers in files; 0: not known. */
-static uint64_t plain_type_bytes(uint32_t type_id)
-{
-    switch (type_id) {
-    case GGUF_TENSOR_I8: return 1;
-    case GGUF_TENSOR_I16: return 2;
-    case GGUF_TENSOR_I32: return 4;
-    case GGUF_TENSOR_I64:
-    case GGUF_TENSOR_F64: return 8;
-    default: return 0;
-    }
-}
-
 /* Fills info and n_bytes from the shape; a type that quant/ does not know keeps NULL. */
 static err_code size_tensor(struct reader *r, struct gguf_tensor *t)
 {
@@ -328,7 +315,7 @@ static err_code size_tensor(struct reader *r, struct gguf_tensor *t)
                            "%s: %s: dimension %d is %" PRIu64 ", expected at least 1 and a product below 2^63", r->path,
                            r->where, d, t->ne[d]);
     t->info = quant_info(t->type_id);
-    if (!t->info && !__builtin_mul_overflow(n, plain_type_bytes(t->type_id), &t->n_bytes))
+    if (!t->info && !__builtin_mul_overflow(n, gguf_plain_type_bytes(t->type_id), &t->n_bytes))
         return ERR_OK;
     if (t->info && t->ne[0] % (uint64_t)t->info->block_len)
         return err_set(r->e, ERR_FORMAT,

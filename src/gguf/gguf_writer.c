@@ -211,7 +211,8 @@ static err_code size_tensor(struct writer_tensor *t, struct err *e)
         if (t->ne[d] == 0 || (d && __builtin_mul_overflow(n_row, t->ne[d], &n_row)))
             return err_set(e, ERR_USAGE, "tensor \"%s\": dimension %d is %" PRIu64, t->name, d, t->ne[d]);
     size_t row_bytes = 0;
-    if (!info || !quant_row_bytes(info, t->ne[0], &row_bytes) ||
+    bool is_plain = !__builtin_mul_overflow(t->ne[0], gguf_plain_type_bytes(t->type), &row_bytes) && row_bytes > 0;
+    if (!(info ? quant_row_bytes(info, t->ne[0], &row_bytes) : is_plain) ||
         __builtin_mul_overflow((uint64_t)row_bytes, n_row, &t->n_bytes) || t->n_bytes > INT64_MAX / 2)
         return err_set(e, ERR_USAGE, "tensor \"%s\": rows of %" PRIu64 " do not fit type %s", t->name, t->ne[0],
                        info ? info->name : "(unknown)");
@@ -247,22 +248,22 @@ static void add_tensor(struct gguf_writer *w, const char *name, const uint64_t *
     w->tensors[w->n_tensors++] = t;
 }
 
-void gguf_writer_add_tensor(struct gguf_writer *w, const char *name, int n_dims, const uint64_t *ne,
-                            enum quant_type type, const void *data)
+void gguf_writer_add_tensor(struct gguf_writer *w, const char *name, int n_dims, const uint64_t *ne, uint32_t type,
+                            const void *data)
 {
     assert(data);
     add_tensor(w, name, ne, (struct writer_tensor){.n_dims = n_dims, .type = type, .data = data});
 }
 
-void gguf_writer_add_tensor_fn(struct gguf_writer *w, const char *name, int n_dims, const uint64_t *ne,
-                               enum quant_type type, gguf_fill_fn *fill, void *user)
+void gguf_writer_add_tensor_fn(struct gguf_writer *w, const char *name, int n_dims, const uint64_t *ne, uint32_t type,
+                               gguf_fill_fn *fill, void *user)
 {
     assert(fill);
     add_tensor(w, name, ne, (struct writer_tensor){.n_dims = n_dims, .type = type, .fill = fill, .user = user});
 }
 
 uint64_t gguf_writer_place_tensor(struct gguf_writer *w, const char *name, int n_dims, const uint64_t *ne,
-                                  enum quant_type type)
+                                  uint32_t type)
 {
     uint64_t off = w->data_bytes;
     add_tensor(w, name, ne, (struct writer_tensor){.n_dims = n_dims, .type = type});

@@ -30,21 +30,21 @@ void gguf_writer_add_array(struct gguf_writer *w, const char *key, enum gguf_val
 void gguf_writer_set_alignment(struct gguf_writer *w, uint32_t alignment);
 
 /* A tensor whose bytes lie at `data`, borrowed until the file is written. ne: n_dims of them. */
-void gguf_writer_add_tensor(struct gguf_writer *w, const char *name, int n_dims, const uint64_t *ne,
-                            enum quant_type type, const void *data);
+void gguf_writer_add_tensor(struct gguf_writer *w, const char *name, int n_dims, const uint64_t *ne, uint32_t type,
+                            const void *data);
 
 /* A tensor whose bytes come when they are written: `fill` is called with ascending, gapless pieces of whole
  * rows until all n_bytes of the tensor are there. It writes n bytes, those from `offset` within the tensor,
  * to dst. */
 typedef err_code gguf_fill_fn(void *user, uint64_t offset, void *dst, size_t n, struct err *e);
-void gguf_writer_add_tensor_fn(struct gguf_writer *w, const char *name, int n_dims, const uint64_t *ne,
-                               enum quant_type type, gguf_fill_fn *fill, void *user);
+void gguf_writer_add_tensor_fn(struct gguf_writer *w, const char *name, int n_dims, const uint64_t *ne, uint32_t type,
+                               gguf_fill_fn *fill, void *user);
 
 /* A tensor whose bytes the caller writes into the file itself: from the returned place behind the head. Then the file
  * is the head and gguf_writer_data_bytes of data, zeros where no tensor lies; gguf_writer_save and _to_memory can't
  * make it. */
 uint64_t gguf_writer_place_tensor(struct gguf_writer *w, const char *name, int n_dims, const uint64_t *ne,
-                                  enum quant_type type);
+                                  uint32_t type);
 uint64_t gguf_writer_data_bytes(const struct gguf_writer *w);
 
 /* What stands before the data, owned by the caller (mem_free). */

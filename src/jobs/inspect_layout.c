@@ -82,6 +82,10 @@ static void say_attention(struct inspect_words *w, const struct model *m, int64_
             a->rope_first ? " after rope" : "");
     if (a->q_rope_table >= 0 && m->ropes[a->q_rope_table].angles.temperature != 0)
         say(w, ", queries that grow with the position");
+    if (a->qkv_limit > 0)
+        say(w, ", q, k and v within %g", (double)a->qkv_limit);
+    if (a->softcap > 0)
+        say(w, ", scores capped at %g", (double)a->softcap);
     if (a->q_bias.buffer)
         say(w, ", biases");
     if (a->sinks.buffer)
@@ -134,7 +138,7 @@ static void say_mixing(struct inspect_words *w, const struct model *m, const str
     say(w, " a convolution over %lld tokens", (long long)r->n_tap);
 }
 
-static const char *act_name(enum act_fn act)
+static const char *act_name(enum act_fn act, bool is_gated)
 {
     switch (act) {
     case ACT_SILU:
@@ -142,16 +146,16 @@ static const char *act_name(enum act_fn act)
     case ACT_GELU: return "GEGLU";
     case ACT_SWIGLU_OAI: return "clamped SwiGLU";
     case ACT_NONE: return "no activation";
-    case ACT_RELU: return "squared ReLU";
+    case ACT_RELU: return is_gated ? "ReGLU" : "squared ReLU";
     case ACT_SOFTPLUS: return "softplus";
     case ACT_SIGMOID: break;
     }
     return "sigmoid";
 }
 
-static void say_act(struct inspect_words *w, enum act_fn act, float limit)
+static void say_act(struct inspect_words *w, enum act_fn act, bool is_gated, float limit)
 {
-    say(w, "%s", act_name(act));
+    say(w, "%s", act_name(act, is_gated));
     if (limit > 0)
         say(w, " clamped to %g", (double)limit);
 }
@@ -164,7 +168,8 @@ static void say_router(struct inspect_words *w, const struct moe_layer *y)
     case ROUTE_SIGMOID: say(w, "router: sigmoid of each; the best %lld", k); break;
     case ROUTE_SOFTMAX_CHOSEN: say(w, "router: the best %lld; softmax over them", k); break;
     case ROUTE_SQRT_SOFTPLUS:
-        say(w, "router: root of softplus of each; %s %lld", y->token_experts.buffer ? "the token's own" : "the best", k);
+        say(w, "router: root of softplus of each; %s %lld", y->token_experts.buffer ? "the token's own" : "the best",
+            k);
         break;
     }
     if (y->choice_bias.buffer)
@@ -181,6 +186,15 @@ static void say_router(struct inspect_words *w, const struct moe_layer *y)
         say(w, "; each expert with a factor of its own");
 }
 
+/* Where a feed-forward part stands, and what its output is multiplied by. */
+static void say_place(struct inspect_words *w, const struct layer *l)
+{
+    if (l->is_parallel)
+        say(w, "\nbeside attention, behind the same norm");
+    if (l->ffn_scale != 0)
+        say(w, "\nits output times %g", (double)l->ffn_scale);
+}
+
 static void say_feed_forward(struct inspect_words *w, const struct model *m, const struct model_facts *f, int64_t layer)
 {
     const struct layer *l = &m->layers[layer];
@@ -189,23 +203,28 @@ static void say_feed_forward(struct inspect_words *w, const struct model *m, con
         say(w, "none");
     if (l->ffn.down) {
         say(w, "dense: %lld wide, ", (long long)l->ffn.n_ff);
-        say_act(w, l->ffn.act, l->ffn.act_limit);
+        say_act(w, l->ffn.act, l->ffn.up, l->ffn.act_limit);
     }
-    if (!l->is_moe)
+    if (!l->is_moe) {
+        say_place(w, l);
         return;
+    }
     say(w, "%ssparse: %lld experts %u wide, ", l->ffn.down ? ", side by side with\n" : "", (long long)y->n_expert,
         f->layers[layer].n_ff_exp);
-    say_act(w, y->act, y->act_limit);
+    say_act(w, y->act, !m->expert_layers[y->experts_layer].shape.is_ungated, y->act_limit);
     say(w, ", %lld for each token\n", (long long)y->n_used);
     say_router(w, y);
+    if (l->routes_input)
+        say(w, "\nthe router sees what goes into the layer");
     if (y->shared_down)
         say(w, "\nshared expert %lld wide%s", (long long)y->n_ff_shared, y->shared_gate_inp ? ", behind a gate" : "");
     if (y->shared_down && y->shared_act_limit != y->act_limit) {
         say(w, ", ");
-        say_act(w, y->act, y->shared_act_limit);
+        say_act(w, y->act, y->shared_up, y->shared_act_limit);
     }
     if (y->latent_down)
         say(w, "\nrouted experts work in a space of %lld", (long long)y->n_latent);
+    say_place(w, l);
 }
 
 /* What is not a layer's: factors, caps, embeddings by layer. */
@@ -226,6 +245,10 @@ static void say_around(struct inspect_words *w, const struct model *m)
         }
     if (m->n_stream > 1) {
         say(w, "%s%lld residual streams, mixed around each part", comma, (long long)m->n_stream);
+        comma = ", ";
+    }
+    if (m->has_layer_norms) {
+        say(w, "%slayer norms", comma);
         comma = ", ";
     }
     if (m->n_token_embd)

@@ -12,6 +12,8 @@ struct inspect_type_text inspect_type_name(uint32_t type_id, const struct quant_
     struct inspect_type_text out;
     if (info)
         snprintf(out.s, sizeof out.s, "%s", info->name);
+    else if (gguf_plain_type_name(type_id))
+        snprintf(out.s, sizeof out.s, "%s", gguf_plain_type_name(type_id));
     else
         snprintf(out.s, sizeof out.s, "type %" PRIu32 " (unknown)", type_id);
     return out;

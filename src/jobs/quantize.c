@@ -84,11 +84,21 @@ static void print_sizes(const struct quantize *z)
 
 /* ---- the plan ------------------------------------------------------------------------------------------------ */
 
+/* The bytes of a tensor's row in type q; NULL: in its own, which is none of weights. False: it has none. */
+static bool row_bytes_of(const struct gguf_tensor *t, const struct quant_info *q, size_t *out)
+{
+    if (q)
+        return quant_row_bytes(q, t->ne[0], out);
+    *out = (size_t)(t->ne[0] * gguf_plain_type_bytes(t->type_id));
+    return *out > 0;
+}
+
 static void plan_pieces(struct quantize *z, struct tensor_job *j, size_t dst_row)
 {
     const struct gguf_tensor *t = j->t;
     assert(t->ne[0] > 0);
-    quant_row_bytes(t->info, t->ne[0], &j->source_row);
+    bool has_rows = row_bytes_of(t, t->info, &j->source_row);
+    assert(has_rows);
     j->dst_row = dst_row;
     j->n_row = j->sums.n_weight / t->ne[0];
     assert(j->n_row > 0);
@@ -107,19 +117,19 @@ static err_code plan_tensor(struct quantize *z, struct tensor_job *j, struct err
     const struct gguf_tensor *t = j->t;
     const char *path = gguf_file_path(z->g, t->file);
     size_t row_bytes = 0;
-    if (!t->info)
+    if (!t->info && t->n_bytes == 0)
         return err_set(e, ERR_UNSUPPORTED, "%s: tensor %s has type %u, which this version does not know", path, t->name,
                        t->type_id);
     if (t->ne[0] > MAX_ROW_WEIGHTS)
         return err_set(e, ERR_LIMIT, "%s: tensor %s has rows of %" PRIu64 " weights, expected at most %d", path,
                        t->name, t->ne[0], MAX_ROW_WEIGHTS);
-    j->to = mix_choose(z->mix, t, &j->wanted);
+    j->to = t->info ? mix_choose(z->mix, t, &j->wanted) : NULL;
     bool source =
         t->type_id == QUANT_F32 || t->type_id == QUANT_F16 || t->type_id == QUANT_BF16 || t->type_id == QUANT_Q8_0;
     if (j->to != t->info && !source)
         return err_set(e, ERR_UNSUPPORTED, "%s: tensor %s is %s, expected F32, F16, BF16 or Q8_0 to make %s from", path,
                        t->name, t->info->name, j->to->name);
-    if (!quant_row_bytes(j->to, t->ne[0], &row_bytes))
+    if (!row_bytes_of(t, j->to, &row_bytes))
         return err_set(e, ERR_FORMAT, "%s: tensor %s: rows of %" PRIu64 " do not fit %s", path, t->name, t->ne[0],
                        j->to->name);
     j->sums.n_weight = t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
@@ -162,7 +172,8 @@ static err_code plan(struct quantize *z, struct err *e)
         struct tensor_job *j = &z->jobs[i];
         j->t = gguf_tensor_at(z->g, i);
         TRY(plan_tensor(z, j, e));
-        j->off = gguf_writer_place_tensor(z->writer, j->t->name, j->t->n_dims, j->t->ne, j->to->type);
+        j->off = gguf_writer_place_tensor(z->writer, j->t->name, j->t->n_dims, j->t->ne,
+                                          j->to ? (uint32_t)j->to->type : j->t->type_id);
     }
     return mix_check_rules(z->mix, e);
 }

@@ -147,7 +147,8 @@ static bool is_matrix(const struct gguf_tensor *t, enum gguf_use use)
     size_t n = strlen(t->name);
     bool weight = n > 7 && !strcmp(t->name + n - 7, ".weight");
     return weight && t->n_dims > 1 && use != GGUF_USE_ROUTER && use != GGUF_USE_OTHER && !strstr(t->name, "norm") &&
-           !strstr(t->name, "conv1d") && !strstr(t->name, "gate_inp") && !strstr(t->name, "position_embd");
+           !strstr(t->name, "conv1d") && !strstr(t->name, "gate_inp") && !strstr(t->name, "_ape.") &&
+           !strstr(t->name, "position_embd");
 }
 
 static enum quant_type preset_type(const struct mix *m, const struct gguf_tensor *t, enum gguf_use use, int layer)

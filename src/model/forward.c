@@ -80,17 +80,21 @@ static void token_embedding(const struct pass *p, int64_t i, const struct layer 
     block_add(p, &p->x, &h, &p->x);
 }
 
-/* out = dense + norm(sum), for layers with a dense branch beside their experts. sum is overwritten. */
+/* out = dense + norm(sum), or without a norm where there is none, for layers with a dense branch beside their experts.
+ * sum is overwritten. */
 static void join_dense(const struct pass *p, const struct layer *y, const struct tensor *dense,
                        const struct tensor *sum, const struct tensor *out)
 {
-    block_norm(p, sum, &y->moe_post_norm, p->m->n_embd, sum);
+    if (y->moe_post_norm.buffer)
+        block_norm(p, sum, &y->moe_post_norm, p->m->n_embd, sum);
     block_add(p, dense, sum, out);
 }
 
 /* out = x + what layer y's feed-forward part h comes to. h is overwritten. */
 static void add_ffn(const struct pass *p, const struct layer *y, const struct tensor *h, const struct tensor *out)
 {
+    if (y->ffn_scale != 0)
+        block_scale(p, h, y->ffn_scale, NULL);
     if (y->ffn_post_norm.buffer)
         block_norm(p, h, &y->ffn_post_norm, p->m->n_embd, h);
     block_end(p, h, out);
@@ -100,6 +104,36 @@ static void add_ffn(const struct pass *p, const struct layer *y, const struct te
 static bool is_cut(const struct pass *p, int64_t i)
 {
     return i == p->m->n_layer - 1 && p->n_out < p->n;
+}
+
+/* to = x, or of its tokens those in `rows` (NULL: all); nothing where they are the same */
+static void copy_tokens(const struct pass *p, const struct tensor *x, const struct tensor *rows,
+                        const struct tensor *to)
+{
+    struct op op = {.kind = OP_SLICE, .in = {*x}, .out = {*to}};
+    if (rows)
+        op.in[1] = *rows;
+    if (x->buffer != to->buffer && to->ne[1])
+        backend_enqueue(p->b, &op);
+}
+
+/* Whether something behind attention sees the layer's input. */
+static bool sees_input(const struct layer *y)
+{
+    return y->routes_input || y->is_parallel;
+}
+
+/* Keeps the input of layer i for that, normed where the whole feed-forward part sees it, of the tokens that the layer
+ * goes on with. */
+static void keep_input(const struct pass *p, int64_t i)
+{
+    const struct layer *y = &p->m->layers[i];
+    bool cut = is_cut(p, i);
+    const struct tensor rows = list_part(p->w->out_rows, 0, p->n_out),
+                        to = tensor_shaped(p->w->input, p->m->n_embd, cut ? p->n_out : p->n);
+    copy_tokens(p, &p->x, cut ? &rows : NULL, &to);
+    if (y->is_parallel && to.ne[1])
+        block_norm_rows(p, &to, &y->ffn_norm, &y->ffn_norm_bias, &to);
 }
 
 /* What the next layer's router will see, as far as it is known: that layer's norm of the state, with the feed-forward
@@ -124,8 +158,12 @@ static void fill_router_x(void *user, const struct tensor *sum)
         x = p->m->n_stream > 1 ? p->w->next_streams : r->router_x;
         add_ffn(p, r->before, sum, &x);
     }
-    block_begin(p, &r->y->ffn_streams, &x, &p->w->next_mix,
-                r->y->router_norm.buffer ? &r->y->router_norm : &r->y->ffn_norm, &r->router_x);
+    if (r->y->routes_input)
+        copy_tokens(p, &x, NULL, &r->router_x);
+    else if (r->y->router_norm.buffer)
+        block_norm(p, &x, &r->y->router_norm, p->m->n_embd, &r->router_x);
+    else
+        block_begin(p, &r->y->ffn_streams, &x, &p->w->next_mix, &r->y->ffn_norm, &r->y->ffn_norm_bias, &r->router_x);
 }
 
 /* Whether no device reads experts of the layer when they are needed. */
@@ -166,12 +204,14 @@ static bool find_next(const struct pass *p, int64_t i, const struct layer *befor
     return prefetch || (trace && trace->predicted);
 }
 
-/* Prefetches for experts that follow none: their reads begin while attention computes. */
+/* Prefetches for experts that follow none, and for a router that sees the layer's input, whose choice is known: their
+ * reads begin while attention computes. */
 static err_code prefetch_first(const struct pass *p, int64_t i, struct err *e)
 {
     struct moe_next next;
     struct router_input r;
-    if (!p->m->layers[i].attn_norm.buffer || (i > p->stage->first && p->m->layers[i - 1].is_moe) ||
+    const struct layer *y = &p->m->layers[i];
+    if (!y->attn_norm.buffer || (i > p->stage->first && p->m->layers[i - 1].is_moe && !sees_input(y)) ||
         !find_next(p, i, NULL, NULL, &r, &next) || !next.prefetch)
         return ERR_OK;
     return moe_predict(p->w->moe, &next, NULL, e);
@@ -218,7 +258,11 @@ static err_code feed_forward(const struct pass *p, int64_t i, const struct tenso
                           .car = p->w->car,
                           .tokens = p->ids,
                           .is_decode = is_decode(p)};
-    block_begin(p, &y->ffn_streams, &p->x, &p->mix, &y->ffn_norm, h);
+    const struct tensor input = tensor_shaped(p->w->input, m->n_embd, h->ne[1]);
+    if (y->is_parallel)
+        copy_tokens(p, &input, NULL, h);
+    else
+        block_begin(p, &y->ffn_streams, &p->x, &p->mix, &y->ffn_norm, &y->ffn_norm_bias, h);
     if (!y->is_moe) {
         dense_ffn(p, &y->ffn, h);
         return ERR_OK;
@@ -226,14 +270,19 @@ static err_code feed_forward(const struct pass *p, int64_t i, const struct tenso
     run.next = find_next(p, i + 1, y, has_dense ? h : NULL, &r, &next) ? &next : NULL;
     run.n_car = list_car(p, y->moe.experts_layer);
     if (!has_dense)
-        return moe_forward(w, &y->moe, h, h, h, &run, e);
+        return moe_forward(w, &y->moe, h, y->routes_input ? &input : h, h, &run, e);
     struct tensor h2 = tensor_shaped(p->w->h2, m->n_embd, h->ne[1]),
                   router_x = tensor_shaped(p->w->router_x, m->n_embd, h->ne[1]);
+    const bool has_norms = y->moe_norm.buffer;
+    if (!has_norms)
+        copy_tokens(p, h, NULL, &h2);
     dense_ffn(p, &y->ffn, h);
-    block_norm(p, h, &y->dense_post_norm, m->n_embd, h);
-    block_norm(p, &p->x, &y->moe_norm, m->n_embd, &h2);
-    block_norm(p, &p->x, &y->router_norm, m->n_embd, &router_x);
-    TRY(moe_forward(w, &y->moe, &h2, &router_x, &h2, &run, e));
+    if (has_norms) {
+        block_norm(p, h, &y->dense_post_norm, m->n_embd, h);
+        block_norm(p, &p->x, &y->moe_norm, m->n_embd, &h2);
+        block_norm(p, &p->x, &y->router_norm, m->n_embd, &router_x);
+    }
+    TRY(moe_forward(w, &y->moe, &h2, has_norms ? &router_x : &h2, &h2, &run, e));
     join_dense(p, y, h, &h2, h);
     return ERR_OK;
 }
@@ -258,10 +307,8 @@ static void cut_to_out(struct pass *p)
     p->spare = x;
     if (p->m->n_stream == 1)
         p->h = p->spare;
-    if (p->n_out == 0)
-        return;
-    backend_enqueue(p->b, &(struct op){.kind = OP_SLICE, .in = {x, p->out_rows}, .out = {p->x}});
-    if (p->m->layers[p->m->n_layer - 1].moe.token_experts.buffer)
+    copy_tokens(p, &x, &p->out_rows, &p->x);
+    if (p->n_out && p->m->layers[p->m->n_layer - 1].moe.token_experts.buffer)
         cut_ids(p);
 }
 
@@ -277,6 +324,8 @@ static err_code layer(struct pass *p, int64_t i, struct err *e)
     const struct layer *y = &p->m->layers[i];
     int64_t n_embd = p->m->n_embd;
     TRY(prefetch_first(p, i, e));
+    if (sees_input(y))
+        keep_input(p, i);
     for (int64_t first = 0; first < p->n; first += p->w->sizes.n_ubatch) {
         TRY(cancel_check(&p->p->cancel, e));
         const struct pass ubatch = ubatch_from(p, first);
@@ -486,7 +535,7 @@ static err_code cross(struct pass *p, const struct pass *before, struct err *e)
         room.off_bytes += tensor_bytes(&p->rope[i]);
         TRY(bring(p, before->b, &before->rope[i], &p->rope[i], e));
     }
-    if (p->w->chosen.buffer && !block_sees_all(p, p->w->chosen.ne[0])) {
+    if (m->n_ratio == 0 && p->w->chosen.buffer && !block_sees_all(p, p->w->chosen.ne[0])) {
         const struct tensor from = tensor_rows(before->w->chosen, 0, p->n), to = tensor_rows(p->w->chosen, 0, p->n);
         TRY(bring(p, before->b, &from, &to, e));
     }
@@ -667,8 +716,9 @@ void model_logits(const struct model *m, struct model_work *work, int64_t first,
     const struct pass p = {.m = m, .b = w->device, .spare = w->kept_spare};
     struct tensor x = tensor_rows(w->kept, first, n), h = tensor_shaped(w->normed, m->n_embd, n);
     struct tensor y = tensor_shaped(w->logits, m->n_vocab, n);
-    block_begin(&p, &m->out_streams, &x, &w->mix, &m->out_norm, &h);
-    backend_enqueue(p.b, &(struct op){.kind = OP_MATMUL, .in = {h}, .out = {y}, .weight = {m->output}});
+    block_begin(&p, &m->out_streams, &x, &w->mix, &m->out_norm, &m->out_norm_bias, &h);
+    backend_enqueue(
+        p.b, &(struct op){.kind = OP_MATMUL, .in = {h}, .out = {y}, .weight = {m->output}, .vec = {m->output_bias}});
     if (m->logit_scale != 1)
         block_scale(&p, &y, m->logit_scale, NULL);
     if (m->logit_softcap > 0)

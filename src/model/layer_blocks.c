@@ -9,6 +9,16 @@ void block_norm(const struct pass *p, const struct tensor *x, const struct tenso
             .kind = OP_RMS_NORM, .in = {*x}, .out = {*out}, .vec = {*w}, .norm = {.n = n, .eps = p->m->norm_eps}});
 }
 
+void block_norm_rows(const struct pass *p, const struct tensor *x, const struct tensor *w, const struct tensor *bias,
+                     const struct tensor *out)
+{
+    backend_enqueue(p->b, &(struct op){.kind = p->m->has_layer_norms ? OP_LAYER_NORM : OP_RMS_NORM,
+                                       .in = {*x},
+                                       .out = {*out},
+                                       .vec = {*w, *bias},
+                                       .norm = {.n = p->m->n_embd, .eps = p->m->norm_eps}});
+}
+
 void block_scale(const struct pass *p, const struct tensor *x, float number, const struct tensor *factor)
 {
     struct op op = {.kind = OP_SCALE, .in = {*x}, .out = {*x}, .scale = number};
@@ -23,7 +33,7 @@ void block_add(const struct pass *p, const struct tensor *x, const struct tensor
 }
 
 void block_begin(const struct pass *p, const struct stream_weights *s, const struct tensor *x, const struct tensor *mix,
-                 const struct tensor *norm, const struct tensor *h)
+                 const struct tensor *norm, const struct tensor *norm_bias, const struct tensor *h)
 {
     static const struct tensor no_weights;
     const struct model *m = p->m;
@@ -31,7 +41,7 @@ void block_begin(const struct pass *p, const struct stream_weights *s, const str
     struct tensor normed = tensor_shaped(p->spare, m->n_stream * m->n_embd, n);
     struct tensor by = tensor_shaped(*mix, s->base.ne[0], n);
     if (m->n_stream == 1) {
-        block_norm(p, x, norm, m->n_embd, h);
+        block_norm_rows(p, x, norm, norm_bias, h);
         return;
     }
     block_norm(p, x, &no_weights, normed.ne[0], &normed);
@@ -41,7 +51,7 @@ void block_begin(const struct pass *p, const struct stream_weights *s, const str
                                        .out = {*h, by},
                                        .vec = {s->scale, s->base},
                                        .streams = {m->stream_eps, m->n_stream_iteration}});
-    block_norm(p, h, norm, m->n_embd, h);
+    block_norm_rows(p, h, norm, norm_bias, h);
 }
 
 void block_end(const struct pass *p, const struct tensor *y, const struct tensor *out)

@@ -61,16 +61,20 @@ static inline struct tensor tensor_shaped(struct tensor t, int64_t ne0, int64_t 
 void block_norm(const struct pass *p, const struct tensor *x, const struct tensor *w, int64_t n,
                 const struct tensor *out);
 
+/* The norm of whole rows of the residual stream: times w, plus a bias that may be absent. */
+void block_norm_rows(const struct pass *p, const struct tensor *x, const struct tensor *w, const struct tensor *bias,
+                     const struct tensor *out);
+
 /* x *= number, and *= the number in `factor` unless that is NULL */
 void block_scale(const struct pass *p, const struct tensor *x, float number, const struct tensor *factor);
 
 /* out = x + y */
 void block_add(const struct pass *p, const struct tensor *x, const struct tensor *y, const struct tensor *out);
 
-/* h = what a block begins with: the norm of x or, of several streams, of their weighted sum; `mix` then gets what
- * weighs them behind the block. */
+/* h = what a block begins with: the norm of x (block_norm_rows) or, of several streams, of their weighted sum; `mix`
+ * then gets what weighs them behind the block. */
 void block_begin(const struct pass *p, const struct stream_weights *s, const struct tensor *x, const struct tensor *mix,
-                 const struct tensor *norm, const struct tensor *h);
+                 const struct tensor *norm, const struct tensor *norm_bias, const struct tensor *h);
 
 /* out = p->x + residual_scale * y or, of several streams, what p->mix makes of them and y. out may be p->x; y is
  * overwritten. */

@@ -45,6 +45,27 @@ static err_code load_yarn(struct loader *l, int64_t n_rot, struct rope_angles *a
     return ERR_OK;
 }
 
+static const char long_factors[] = "rope_factors_long.weight", short_factors[] = "rope_factors_short.weight";
+
+static bool has_long_rope(const struct loader *l)
+{
+    return load_find(l, LOAD_INPUT, long_factors) && load_find(l, LOAD_INPUT, short_factors);
+}
+
+/* LongRoPE: one set of divisors for contexts up to the original one, and another for longer ones. Which of them holds
+ * is decided by the model's context and not by a text's, so that all texts share their pages. */
+static err_code load_long_rope(struct loader *l, struct rope_table *r, struct err *e)
+{
+    static const struct f32_range positive = {1e-6f, 1e6f, false};
+    struct tensor other;
+    int64_t n_ctx = l->m->n_ctx_train;
+    TRY(load_u32_opt(l, "rope.scaling.original_context_length", &n_ctx, e));
+    TRY(load_f32_opt(l, "rope.scaling.attn_factor", &positive, &r->angles.magnitude, e));
+    bool is_long = l->m->n_ctx_train > n_ctx;
+    TRY(load_vector(l, LOAD_INPUT, is_long ? long_factors : short_factors, r->n_rot / 2, true, &r->divisors, e));
+    return load_vector(l, LOAD_INPUT, is_long ? short_factors : long_factors, r->n_rot / 2, true, &other, e);
+}
+
 int load_add_rope(struct model *m, struct rope_table r)
 {
     assert(m->n_rope < MODEL_MAX_ROPE);
@@ -66,8 +87,10 @@ err_code load_rope_angles(struct loader *l, const char *base_key, int64_t n_rot,
         out->freq_scale = 1 / factor;
     } else if (!strcmp(type.s, "yarn")) {
         TRY(load_yarn(l, n_rot, out, e));
-    } else if (strcmp(type.s, "none") != 0) {
-        return err_set(e, ERR_UNSUPPORTED, "%s: %s is \"%s\"; this version knows none, linear and yarn",
+    } else if (strcmp(type.s, "none") != 0 && !(has_long_rope(l) && !strcmp(type.s, "longrope"))) {
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: %s is \"%s\"; this version knows none, linear, yarn, and longrope with "
+                       "tensors rope_factors_short.weight and rope_factors_long.weight",
                        gguf_file_path(l->g, 0), key, type.s);
     }
     return ERR_OK;
@@ -78,7 +101,9 @@ err_code load_rope(struct loader *l, const char *base_key, int64_t n_rot, const 
 {
     struct rope_table r = {.n_rot = n_rot};
     TRY(load_rope_angles(l, base_key, n_rot, &r.angles, e));
-    if (divisors)
+    if (divisors && has_long_rope(l))
+        TRY(load_long_rope(l, &r, e));
+    else if (divisors)
         TRY(load_vector(l, LOAD_INPUT, divisors, n_rot / 2, false, &r.divisors, e));
     *index = load_add_rope(l->m, r);
     return ERR_OK;

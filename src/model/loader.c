@@ -910,7 +910,10 @@ err_code load_transformer(struct loader *l, const struct transformer_rules *r, s
             TRY(load_window_rope(l, r->plain_in_window, &y->attn, e));
         if (r->rope_in_window && y->attn.window == 0)
             y->attn.rope_table = y->attn.q_rope_table = -1;
-        TRY(load_vector(l, i, r->ffn_norm ? r->ffn_norm : "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));
+        y->is_parallel = r->is_parallel;
+        y->ffn_norm = y->attn_norm;
+        if (!r->is_parallel)
+            TRY(load_vector(l, i, r->ffn_norm ? r->ffn_norm : "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));
         y->is_moe = load_find(l, i, "ffn_gate_inp.weight") != NULL;
         TRY(y->is_moe ? load_moe(l, i, &r->moe, &y->moe, e) : load_ffn(l, i, &y->ffn, e));
     }

@@ -241,6 +241,7 @@ struct transformer_rules {
     bool full_first;       /* of each period the first layer attends to everything, not the last */
     bool rope_in_window;   /* only the windowed layers are rotated */
     bool plain_in_window;  /* these are rotated by plain angles, whatever the file's scaling is */
+    bool is_parallel;      /* the feed-forward part stands beside attention, behind the same norm */
     struct moe_rules moe;
 };
 MUST_USE err_code load_transformer(struct loader *l, const struct transformer_rules *r, struct err *e);

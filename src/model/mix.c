@@ -56,6 +56,13 @@ static void store_kv(const struct pass *p, const struct attention *a, const stru
     mix_store(p, kv, v, &kv->v);
 }
 
+/* q, k or v within the layer's limit. */
+static void clamp(const struct pass *p, const struct attention *a, const struct tensor *x)
+{
+    if (a->qkv_limit > 0)
+        backend_enqueue(p->b, &(struct op){.kind = OP_CLAMP, .in = {*x}, .out = {*x}, .scale = a->qkv_limit});
+}
+
 /* h = o . (attention(q . h, k . h, v . h) * act(gate . h)) */
 static void attention(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                       const struct tensor *h)
@@ -70,17 +77,23 @@ static void attention(const struct pass *p, const struct attention *a, const str
                                        .out = {q, k, v},
                                        .weight = {a->q, a->k, a->v},
                                        .vec = {a->q_bias, a->k_bias, a->v_bias}});
+    clamp(p, a, &q);
+    if (a->k)
+        clamp(p, a, &k);
+    if (a->v)
+        clamp(p, a, &v);
     if (a->gate)
         backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {z}, .weight = {a->gate}});
     norm_and_rope(p, a, a->q_rope_table, &q, &a->q_norm, a->q_norm_len);
     if (a->k)
         store_kv(p, a, kv, &k, &v);
-    backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,
-                                       .in = {q, p->pos, p->table, mix_pages(p, kv->kind)},
-                                       .out = {out},
-                                       .state = {kv->k, kv->v},
-                                       .vec = {a->sinks},
-                                       .attention = {a->n_head, a->scale, a->window, a->chunked, p->n_rows}});
+    backend_enqueue(p->b,
+                    &(struct op){.kind = OP_ATTENTION,
+                                 .in = {q, p->pos, p->table, mix_pages(p, kv->kind)},
+                                 .out = {out},
+                                 .state = {kv->k, kv->v},
+                                 .vec = {a->sinks},
+                                 .attention = {a->n_head, a->scale, a->window, a->chunked, p->n_rows, a->softcap}});
     if (a->gate)
         gate_by(p, a->gate_act, &z, &out);
     backend_enqueue(p->b,
@@ -387,7 +400,7 @@ void block_mix(const struct pass *p, int64_t i)
     struct tensor h = tensor_shaped(p->h, n_embd, p->n);
     if (!y->attn_norm.buffer)
         return;
-    block_begin(p, &y->attn_streams, &p->x, &p->mix, &y->attn_norm, &h);
+    block_begin(p, &y->attn_streams, &p->x, &p->mix, &y->attn_norm, &y->attn_norm_bias, &h);
     if (y->is_recurrent)
         recurrent(p, i, &h);
     else if (y->attn.is_compressed)

@@ -82,7 +82,7 @@ void mix_compressed(const struct pass *p, const struct attention *a, const struc
                         .out = {out},
                         .state = {kv->k, kv->v},
                         .vec = {a->sinks},
-                        .attention = {a->n_head, a->scale, a->window, false, p->n_rows, c->ratio}};
+                        .attention = {a->n_head, a->scale, a->window, false, p->n_rows, 0, c->ratio}};
     if (c->ratio) {
         compress(p, a, kv, &c->entries, &(struct entry_caches){&kv->compress_x, &kv->compress_gate, &kv->entries}, h);
         if (c->index.n)

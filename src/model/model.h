@@ -77,6 +77,7 @@ struct attention {
     enum rope_mode rope;
     int rope_table, q_rope_table; /* indices into model.ropes, for k and for q; negative: not rotated */
     float scale;                  /* scores are multiplied by this */
+    float softcap;                /* and then bent towards this bound; 0: they are not */
     int64_t rot_first;            /* the first element of a head that is rotated */
     int64_t window;               /* positions that a token sees, itself included; 0: all */
     bool chunked;                 /* of these none before the last multiple of the window */
@@ -90,6 +91,7 @@ struct attention {
     struct weight *gate; /* [n_gate][n_embd], which scales what goes into o by gate_act; may be NULL */
     int64_t n_gate;      /* n_head * head_dim_v, or n_head: one for each head */
     enum act_fn gate_act;
+    float qkv_limit; /* elements of q, k and v are cut to within this of zero; 0: they are not */
     struct tensor q_bias, k_bias, v_bias, o_bias; /* a number for each row of the matrix; may be absent */
     struct tensor q_norm, k_norm;   /* weights of RMS norms before rope, [q_norm_len] and [k_norm_len]; absent: ones */
     int64_t q_norm_len, k_norm_len; /* elements that are normed together: a head's, or all of q or k; 0: no norm */
@@ -175,20 +177,25 @@ struct stream_weights {
 struct layer {
     struct stream_weights attn_streams, ffn_streams; /* in models of several streams */
     struct tensor attn_norm; /* [n_embd]; absent: nothing is mixed, the layer is a feed-forward part alone */
+    struct tensor attn_norm_bias, ffn_norm_bias; /* [n_embd]; may be absent */
     bool is_recurrent;
     struct attention attn;        /* when not recurrent; its kv_layer is the layer itself where nothing is mixed */
     struct recurrent recurrent;   /* when recurrent */
     struct tensor attn_post_norm; /* [n_embd], of what attention gives, before it is added; may be absent */
     struct tensor ffn_norm;       /* [n_embd]; absent: there is no feed-forward part */
     bool is_moe;
+    bool routes_input;    /* the router sees what goes into the layer, without a norm */
+    bool is_parallel;     /* the feed-forward part sees what goes into the layer, too, and not what attention adds */
     struct ffn ffn;       /* when not is_moe, or beside the experts */
     struct moe_layer moe; /* when is_moe */
 
-    /* [n_embd] each, where a dense branch stands beside the experts (is_moe and ffn.down) */
+    /* [n_embd] each, where a dense branch stands beside the experts (is_moe and ffn.down); may be absent: then the
+     * experts and the router see what the dense branch does, and what comes out is not normed */
     struct tensor dense_post_norm;         /* of what the dense branch gives */
     struct tensor moe_norm, moe_post_norm; /* of what goes into the experts, of what they give */
     struct tensor router_norm;             /* of what the router sees */
 
+    float ffn_scale;             /* the whole feed-forward part is multiplied by this; 0: it is not */
     struct tensor ffn_post_norm; /* [n_embd], of the whole feed-forward part, before it is added; may be absent */
 
     /* x += norm(proj . (gelu(gate . x) * the token's embedding for this layer)); may be absent */
@@ -220,14 +227,15 @@ struct model_device {
 enum { CACHE_TYPES = ELEM_Q8_0 + 1 }; /* values of enum elem_type, of which caches may have some */
 
 struct model {
-    const char *arch;    /* as in arch_list.def */
-    int64_t n_layer;     /* layers of the forward pass */
-    int64_t n_embd;      /* the width of the residual stream */
-    int64_t n_vocab;     /* tokens in the vocabulary */
-    int64_t n_ctx_train; /* the context that the model was trained for */
-    float norm_eps;      /* of all norms */
-    int64_t n_stream;    /* of the residual stream's parts; 1: there is just one */
-    float stream_eps;    /* as OP_STREAMS_IN takes this and the next */
+    const char *arch;     /* as in arch_list.def */
+    int64_t n_layer;      /* layers of the forward pass */
+    int64_t n_embd;       /* the width of the residual stream */
+    int64_t n_vocab;      /* tokens in the vocabulary */
+    int64_t n_ctx_train;  /* the context that the model was trained for */
+    float norm_eps;       /* of all norms */
+    bool has_layer_norms; /* the norms of the residual stream take the mean away; else they are RMS norms */
+    int64_t n_stream;     /* of the residual stream's parts; 1: there is just one */
+    float stream_eps;     /* as OP_STREAMS_IN takes this and the next */
     int64_t n_stream_iteration;
     int n_ratio;
     int64_t ratios[MODEL_MAX_RATIO]; /* [n_ratio] all that layers with compressed caches have */
@@ -246,7 +254,9 @@ struct model {
     float residual_scale;              /* a layer's two parts are multiplied by this before they are added */
     struct stream_weights out_streams; /* of several streams */
     struct tensor out_norm;            /* [n_embd] */
+    struct tensor out_norm_bias;       /* [n_embd]; may be absent */
     struct weight *output;             /* [n_vocab][n_embd]; `embed` where the file ties them */
+    struct tensor output_bias;         /* [n_vocab]; may be absent */
     float logit_scale;                 /* logits are multiplied by this */
     float logit_softcap;               /* and then bent towards this bound; 0: they are not */
     struct layer *layers;              /* [n_layer] */

@@ -46,6 +46,8 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
         d.is_recurrent |= y->is_recurrent;
         d.n_head_v = max_i64(d.n_head_v, r->n_head_v);
         d.n_ff = max_i64(d.n_ff, y->ffn.n_ff);
+        if (y->routes_input || y->is_parallel)
+            d.n_input = m->n_embd;
         if (y->is_moe && y->ffn.down)
             d.n_branch = m->n_embd;
     }

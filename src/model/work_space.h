@@ -14,6 +14,7 @@ struct work_sizes {
     int64_t n_recurrent;                /* n_batch in a model with recurrent layers, else 0 */
     int64_t n_next;                     /* n_embd in a model with experts, else 0 */
     int64_t n_branch;                   /* n_embd where a layer has experts and a dense branch, else 0 */
+    int64_t n_input;                    /* n_embd where something behind attention sees a layer's input, else 0 */
     int64_t n_token_embd, n_token_all;  /* of a token's embedding for one layer, for all layers */
     int64_t n_rope;                     /* of all rope tables */
     int64_t n_q, n_k, n_v, n_out, n_ff; /* these and the following are the largest of any layer */
@@ -45,6 +46,7 @@ enum { ENTRY_LISTS = 4 };
     TENSOR(h, ELEM_F32, d->n_embd, d->n_batch)                /* a branch of it */                                     \
     TENSOR(h2, ELEM_F32, d->n_branch, d->n_batch)             /* the experts' branch beside a dense one */             \
     TENSOR(router_x, ELEM_F32, d->n_branch, d->n_batch)       /* what the router of such a layer sees */               \
+    TENSOR(input, ELEM_F32, d->n_input, d->n_batch)           /* a layer's input, for what sees it later */            \
     TENSOR(next_x, ELEM_F32, d->n_next, d->n_batch)           /* what the next layer's router is shown (moe.h) */      \
     TENSOR(token_embed, ELEM_F32, d->n_token_all, d->n_batch) /* the tokens' embeddings for all layers */              \
     TENSOR(token_proj, ELEM_F32, d->n_token_all, d->n_batch)                                                           \

@@ -107,7 +107,7 @@ static int find_heads(const struct vk *v, struct op *ops, int n, struct vk_heads
 {
     *h = (struct vk_heads){0};
     if (n > 0 && ops[0].kind == OP_RMS_NORM && is_in_place(&ops[0]) && vk_norm_is_shared(&ops[0]) &&
-        vk_head_fits(v, ops[0].norm.n))
+        !ops[0].vec[1].buffer && vk_head_fits(v, ops[0].norm.n))
         *h = (struct vk_heads){ops[0].out[0], ops[0].norm.n, &ops[0], NULL};
     int i = h->norm != NULL;
     const struct op *rope = at_kind(ops, n, i, OP_ROPE);
@@ -179,7 +179,8 @@ static bool leave_norm(struct vk *v, const struct op *op, const struct op *next)
 {
     const struct tensor *out = &op->out[0];
     if ((next->kind != OP_MATMUL && next->kind != OP_ROUTE) || !vk_is_same(&next->in[0], out) ||
-        op->norm.n != out->ne[0] || out->ne[1] != 1 || out->ne[2] != 1 || vk_overlap(&op->in[0], out))
+        op->norm.n != out->ne[0] || op->vec[1].buffer || out->ne[1] != 1 || out->ne[2] != 1 ||
+        vk_overlap(&op->in[0], out))
         return false;
     for (int i = 0; i < OP_MAX_OUT; i++)
         if (vk_overlap(&next->out[i], out))
@@ -210,7 +211,8 @@ static vk_op_fn *const functions[OP_N_KIND] = {
     [OP_DELTA] = vk_op_delta,           [OP_SSM] = vk_op_delta,
     [OP_ACT_MUL] = vk_op_act_mul,       [OP_ADD] = vk_op_add,
     [OP_SCALE] = vk_op_scale,           [OP_SOFTCAP] = vk_op_softcap,
-    [OP_SLICE] = vk_op_slice,           [OP_SCATTER] = vk_op_scatter,
+    [OP_CLAMP] = vk_op_clamp,           [OP_SLICE] = vk_op_slice,
+    [OP_SCATTER] = vk_op_scatter,
 };
 
 /* ROUTE, and the small matrix of the product behind it. */

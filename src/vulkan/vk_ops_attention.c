@@ -189,7 +189,7 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
         attention, c.n_thread, k->type, c.heads, (uint32_t)k->ne[0], (uint32_t)value->ne[0], (uint32_t)n_head,
         (uint32_t)heads_of_kv(op), gate->buffer != NULL, act, vk_float_bits(op->attention.scale),
         vk_groups(value->ne[0], GROUP), c.is_split, v->is_software ? 1 : GPU_ROWS, are_staged(v, op, c.heads),
-        position_counter(v, op), chosen->buffer ? (uint32_t)chosen->ne[0] : 0);
+        position_counter(v, op), chosen->buffer ? (uint32_t)chosen->ne[0] : 0, vk_float_bits(op->attention.softcap));
     program.shader = c.shader;
     VK_RUN(v, program, push, &x, (uint32_t)k->ne[2] * c.n_share, c.y, c.z, m * token_work(op));
 }

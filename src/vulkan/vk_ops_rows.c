@@ -36,12 +36,13 @@ void vk_rms_norm(struct vk *v, const struct op *op, const struct op *gate)
     int64_t n = op->norm.n, m = op->in[0].ne[1] * op->in[0].ne[2];
     const struct vk_spread rows = vk_spread(v, m);
     const struct {
-        uint64_t x, w, gate, y;
+        uint64_t x, w, bias, gate, y;
         uint32_t n;
         float eps;
         uint32_t m, w_step;
     } push = {vk_address(&op->in[0]),
               vk_address(&op->vec[0]),
+              vk_address(&op->vec[1]),
               vk_address(g),
               vk_address(&op->out[0]),
               (uint32_t)n,
@@ -57,7 +58,7 @@ void vk_rms_norm(struct vk *v, const struct op *op, const struct op *gate)
 }
 
 /* As in shaders/elements.comp. */
-enum vk_elements { ELEMENTS_ADD, ELEMENTS_ACT_MUL, ELEMENTS_SCALE, ELEMENTS_SOFTCAP };
+enum vk_elements { ELEMENTS_ADD, ELEMENTS_ACT_MUL, ELEMENTS_SCALE, ELEMENTS_SOFTCAP, ELEMENTS_CLAMP };
 
 static void elements(struct vk *v, const struct op *op, enum vk_elements kind, uint32_t act, const struct tensor *b,
                      float scale)
@@ -101,6 +102,11 @@ void vk_op_scale(struct vk *v, const struct op *op)
 void vk_op_softcap(struct vk *v, const struct op *op)
 {
     elements(v, op, ELEMENTS_SOFTCAP, 0, &op->vec[0], op->scale);
+}
+
+void vk_op_clamp(struct vk *v, const struct op *op)
+{
+    elements(v, op, ELEMENTS_CLAMP, 0, &op->vec[0], op->scale);
 }
 
 /* SLICE and SCATTER: out[to[t]] = n elements of x[from[t]] from `first` on. */

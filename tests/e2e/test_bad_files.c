@@ -162,7 +162,7 @@ static struct temp_path edited(const struct edit *edit)
         if (edit->reshape && !strcmp(t->name, edit->reshape))
             ne[t->n_dims - 1]--;
         bool renamed = edit->rename && !strcmp(t->name, edit->rename);
-        gguf_writer_add_tensor(w, renamed ? edit->to : t->name, t->n_dims, ne, t->info->type, range.dst);
+        gguf_writer_add_tensor(w, renamed ? edit->to : t->name, t->n_dims, ne, t->type_id, range.dst);
     }
     void *bytes;
     size_t n;

@@ -65,20 +65,20 @@ struct row {
 
 #define SOFTMAX                                                                                                        \
     "llama deepseek deepseek2 bailingmoe ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe olmoe qwen2moe "     \
-    "qwen3moe qwen3next qwen35moe mellum"
+    "qwen3moe qwen3next qwen35moe mellum phimoe grok dbrx"
 #define SIGMOID                                                                                                        \
     "afmoe bailingmoe2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 kimi-linear laguna lfm2moe llama4 mimo2 "     \
     "minimax-m2 "                                                                                                      \
-    "nemotron_h_moe step35"
+    "nemotron_h_moe step35 smallthinker cohere2moe"
 #define NORMED                                                                                                         \
     "llama ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe kimi-linear lfm2moe mellum mimo2 minimax-m2 "      \
     "qwen3moe "                                                                                                        \
     "qwen3next "                                                                                                       \
-    "qwen35moe"
+    "qwen35moe phimoe smallthinker grok dbrx"
 #define NOT_NORMED                                                                                                     \
     "afmoe bailingmoe bailingmoe2 deepseek deepseek2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 laguna olmoe "  \
     "qwen2moe "                                                                                                        \
-    "nemotron_h_moe step35 deepseek4"
+    "nemotron_h_moe step35 deepseek4 cohere2moe"
 
 static const struct row rows[] = {
     {NULL, "rope.freq_base", IS_FLOAT(10000), IS_FLOAT(700)},
@@ -105,11 +105,12 @@ static const struct row rows[] = {
     {NOT_NORMED, "expert_weights_norm", IS_FLAG(false), IS_FLAG(true)},
     {"gpt-oss", "attention.sliding_window_pattern", IS_NUMBER(2), IS_NUMBER(3)},
     {"gpt-oss", "attention.sliding_window_pattern", IS_PERIOD(2), IS_PERIOD(3)},
-    {"afmoe exaone-moe laguna", "attention.sliding_window_pattern", IS_NUMBER(4), IS_NUMBER(2)},
+    {"afmoe exaone-moe laguna smallthinker cohere2moe", "attention.sliding_window_pattern", IS_NUMBER(4), IS_NUMBER(2)},
     {"afmoe exaone-moe", "attention.sliding_window_pattern", IS_PERIOD(4), IS_PERIOD(2)},
     {"llama4", "attention.sliding_window_pattern", IS_PERIOD(4), IS_PERIOD(2)},
     {"llama4", "attention.sliding_window", IS_NUMBER(8192), IS_NUMBER(8)},
-    {"gpt-oss afmoe exaone-moe laguna", "rope.freq_base_swa", IS_KEY("rope.freq_base"), IS_FLOAT(700)},
+    {"gpt-oss afmoe exaone-moe laguna smallthinker cohere2moe", "rope.freq_base_swa", IS_KEY("rope.freq_base"),
+     IS_FLOAT(700)},
     {"gpt-oss afmoe exaone-moe step35", "rope.dimension_count_swa", IS_KEY("rope.dimension_count"), IS_NUMBER(4)},
     {"gemma4", "rope.dimension_count_swa", IS_KEY("attention.key_length_swa"), IS_NUMBER(4)},
     {"gemma4", "attention.shared_kv_layers", IS_NUMBER(0), IS_NUMBER(3)},
@@ -123,6 +124,12 @@ static const struct row rows[] = {
     {"granite granitehybrid granitemoe", "attention.scale", IS_KIND(SCORE_SCALE), IS_FLOAT(3)},
     {"nemotron_h nemotron_h_moe", "attention.scale", IS_KIND(SCORE_SCALE), IS_FLOAT(3)},
     {"granite granitehybrid", "rope.scaling.finetuned", IS_FLAG(true), IS_FLAG(false)},
+    {"grok", "attention.output_scale", IS_FLOAT(0.08838834764831845), IS_FLOAT(1)},
+    {"grok", "attn_logit_softcapping", IS_FLOAT(30), IS_FLOAT(0.5)},
+    {"grok", "embedding_scale", IS_FLOAT(78.38367176906169), IS_FLOAT(3)},
+    {"grok", "logit_scale", IS_FLOAT(0.5773502691896257), IS_FLOAT(3)},
+    {"grok", "final_logit_softcapping", IS_FLOAT(0), IS_FLOAT(3)},
+    {"cohere2moe", "leading_dense_block_count", IS_NUMBER(0), IS_NUMBER(1)},
     {"mimo2", "attention.value_scale", IS_FLOAT(1), IS_FLOAT(3)},
     {"step35", "swiglu_clamp_exp", IS_FLOAT(0), IS_FLOAT(0.3)},
     {"step35", "swiglu_clamp_shexp", IS_FLOAT(0), IS_FLOAT(0.3)},

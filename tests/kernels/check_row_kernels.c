@@ -91,13 +91,21 @@ enum op {
     N_OP
 };
 
-static const char *const op_names[N_OP] = {"rms_norm",   "rms_norm without weights",
-                                           "silu",       "silu within a limit", "silu of what a limit leaves",
-                                           "gelu",       "sigmoid",
-                                           "swiglu_oai", "no act",
-                                           "relu",       "softplus",
-                                           "add",        "fma_scalar",
-                                           "exp_sum",    "rope normal",
+static const char *const op_names[N_OP] = {"rms_norm",
+                                           "rms_norm without weights",
+                                           "silu",
+                                           "silu within a limit",
+                                           "silu of what a limit leaves",
+                                           "gelu",
+                                           "sigmoid",
+                                           "swiglu_oai",
+                                           "no act",
+                                           "relu",
+                                           "softplus",
+                                           "add",
+                                           "fma_scalar",
+                                           "exp_sum",
+                                           "rope normal",
                                            "rope neox"};
 
 /* y: in and out; returns the sum of exp_sum. */

@@ -22,7 +22,7 @@ struct model_edit_tensor {
     const char *name;
     int n_dims;
     uint64_t ne[GGUF_MAX_DIMS];
-    enum quant_type type;
+    uint32_t type;
     const void *data;
 };
 
@@ -89,7 +89,7 @@ static inline void model_edit_open(struct model_edit *m, const char *path)
         struct model_edit_tensor *to = &m->tensors[m->n_tensor++];
         *to = (struct model_edit_tensor){.name = arena_strndup(&m->arena, t->name, strlen(t->name)),
                                          .n_dims = t->n_dims,
-                                         .type = t->info->type,
+                                         .type = t->type_id,
                                          .data = bytes + t->offset};
         memcpy(to->ne, t->ne, sizeof to->ne);
     }
@@ -151,6 +151,13 @@ static inline struct model_edit_tensor *model_edit_tensor(struct model_edit *m, 
         if (!strcmp(m->tensors[i].name, name))
             return &m->tensors[i];
     return NULL;
+}
+
+static inline void model_edit_drop_tensor(struct model_edit *m, const char *name)
+{
+    struct model_edit_tensor *t = model_edit_tensor(m, name);
+    assert_non_null(t);
+    *t = m->tensors[--m->n_tensor];
 }
 
 /* A tensor of floats, whose `data` the arena owns or the caller keeps; in place of the one of that name, if any. */

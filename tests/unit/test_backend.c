@@ -301,6 +301,7 @@ struct attn {
     struct tensor ttable, tpages; /* zeros for each token, the page of each block of positions */
     struct paged tk, tv;          /* of A_PAGE pages */
     bool chunked;
+    float softcap; /* of scores; 0: none */
 };
 
 /* What a cache of a type holds of n numbers. */
@@ -402,7 +403,8 @@ static void run_attn(struct fixture *f, const struct attn *a, int64_t window, bo
         .in = {tensor_rows(a->tq, t0, n), list_part(a->tpos, t0, n), list_part(a->ttable, t0, n), a->tpages},
         .out = {out},
         .state = {a->tk, a->tv},
-        .attention = {.n_head = A_HEAD, .scale = A_SCALE, .window = window, .chunked = a->chunked}};
+        .attention = {
+            .n_head = A_HEAD, .scale = A_SCALE, .window = window, .chunked = a->chunked, .softcap = a->softcap}};
     if (sinks)
         op.vec[0] = a->tsinks;
     backend_enqueue(f->device, &op);
@@ -412,7 +414,7 @@ static void run_attn(struct fixture *f, const struct attn *a, int64_t window, bo
 /* A query by the definition, in double, of the positions [first, last]; k and v begin with its KV head of position 0.
  */
 static void expected_query(const float *q, const float *k, const float *v, int first, int last, const float *sink,
-                           double *y)
+                           double softcap, double *y)
 {
     double sum = sink ? exp((double)*sink) : 0;
     memset(y, 0, A_DV * sizeof *y);
@@ -420,7 +422,8 @@ static void expected_query(const float *q, const float *k, const float *v, int f
         double score = 0;
         for (int i = 0; i < A_DK; i++)
             score += (double)q[i] * (double)k[p * A_HEAD_KV * A_DK + i];
-        double w = exp(A_SCALE * score);
+        score *= A_SCALE;
+        double w = exp(softcap > 0 ? softcap * tanh(score / softcap) : score);
         sum += w;
         for (int i = 0; i < A_DV; i++)
             y[i] += w * (double)v[p * A_HEAD_KV * A_DV + i];
@@ -431,13 +434,14 @@ static void expected_query(const float *q, const float *k, const float *v, int f
 
 /* Compares token t's results with it. k and v: [position][A_HEAD_KV] heads; q: the token's; sinks: NULL or all. */
 static void check_token(const float *got, const float *q, const float *k, const float *v, int t, int window,
-                        const float *sinks)
+                        const float *sinks, float softcap)
 {
     int first = window && t + 1 > window ? t + 1 - window : 0;
     for (int h = 0; h < A_HEAD; h++) {
         int hk = h / (A_HEAD / A_HEAD_KV);
         double want[A_DV];
-        expected_query(q + h * A_DK, k + hk * A_DK, v + hk * A_DV, first, t, sinks ? &sinks[h] : NULL, want);
+        expected_query(q + h * A_DK, k + hk * A_DK, v + hk * A_DV, first, t, sinks ? &sinks[h] : NULL, (double)softcap,
+                       want);
         for (int i = 0; i < A_DV; i++)
             assert_true(fabs((double)got[h * A_DV + i] - want[i]) < 1e-5);
     }
@@ -455,10 +459,11 @@ static void attention_sees_its_window_and_its_sinks(void **state)
             for (int sinks = 0; sinks < 2; sinks++) {
                 if (!is_tested(type + w + sinks, 3))
                     continue;
+                a->softcap = w % 2 ? 0.5f : 0;
                 run_attn(f, a, windows[w], sinks, 0, A_POS, got);
                 for (int t = 0; t < A_POS; t++)
                     check_token(got + t * A_HEAD * A_DV, a->q + t * A_HEAD * A_DK, a->k, a->v, t, windows[w],
-                                sinks ? a->sinks : NULL);
+                                sinks ? a->sinks : NULL, a->softcap);
                 for (int t = 3; t < A_POS; t += 20) { /* the same bits, one token at a time */
                     run_attn(f, a, windows[w], sinks, t, 1, one);
                     assert_memory_equal(one, got + (size_t)t * A_HEAD * A_DV, sizeof one);
@@ -549,7 +554,7 @@ static void a_long_context_gives_one_token_the_bits_of_many(void **state)
             for (int t = 0; t < L_M; t++) {
                 run_attn(f, &a, windows[w], sinks, t, 1, one);
                 assert_memory_equal(one, want + (size_t)t * A_HEAD * A_DV, sizeof one);
-                check_token(one, q + t * A_HEAD * A_DK, k, v, L_POS - L_M + t, windows[w], sinks ? a.sinks : NULL);
+                check_token(one, q + t * A_HEAD * A_DK, k, v, L_POS - L_M + t, windows[w], sinks ? a.sinks : NULL, 0);
             }
         }
     struct tensor *all[] = {&a.tq, &a.tout, &a.tsinks, &a.ttable, &all_pos, &rows_k, &rows_v};
@@ -685,6 +690,35 @@ static void layer_norm_takes_the_mean_away(void **state)
         backend_buffer_close(f->device, &tw.buffer);
         backend_buffer_close(f->device, &tb.buffer);
     }
+}
+
+/* Each part of a row by itself. */
+static void rms_norm_adds_a_bias(void **state)
+{
+    enum { N = 37, N_PART = 2, ROWS = 3 };
+    struct fixture *f = *state;
+    struct err e;
+    float x[ROWS * N_PART * N], w[N], bias[N], got[ROWS * N_PART * N];
+    fill(f, x, ROWS * N_PART * N);
+    fill(f, w, N);
+    fill(f, bias, N);
+    struct tensor in = tensor_f32(f, N_PART * N, ROWS, 1, x), tw = tensor_f32(f, N, 1, 1, w),
+                  tb = tensor_f32(f, N, 1, 1, bias);
+    backend_enqueue(f->device,
+                    &(struct op){.kind = OP_RMS_NORM, .in = {in}, .out = {in}, .vec = {tw, tb}, .norm = {N, 1e-3f}});
+    assert_int_equal(backend_read(f->device, &in, got, &e), ERR_OK);
+    for (int r = 0; r < ROWS * N_PART; r++) {
+        double sum = 0;
+        for (int i = 0; i < N; i++)
+            sum += (double)x[r * N + i] * (double)x[r * N + i];
+        for (int i = 0; i < N; i++) {
+            double y = (double)x[r * N + i] / sqrt(sum / N + 1e-3) * (double)w[i] + (double)bias[i];
+            assert_true(fabs((double)got[r * N + i] - y) < 2e-6);
+        }
+    }
+    backend_buffer_close(f->device, &in.buffer);
+    backend_buffer_close(f->device, &tw.buffer);
+    backend_buffer_close(f->device, &tb.buffer);
 }
 
 enum { D_HEAD_K = 2, D_HEAD_V = 6, D_K = 20, D_V = 37, D_MIXED = 2 * D_HEAD_K * D_K + D_HEAD_V * D_V };
@@ -1497,6 +1531,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_ring_of_positions_gives_the_bits_of_the_whole_cache, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(convolution_is_causal_and_carries_its_inputs_over, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(layer_norm_takes_the_mean_away, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(rms_norm_adds_a_bias, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(delta_rule_learns_token_by_token_whatever_the_pieces, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(delta_rule_may_have_a_decay_for_each_key_dimension, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(state_space_takes_token_by_token_whatever_the_pieces, open_cpu, close_cpu),

@@ -580,46 +580,47 @@ static void layout_tells_latent_attention_and_routing_by_groups(void **state)
 
 static void layout_tells_compressed_caches_and_streams(void **state)
 {
-    assert_layout("deepseek4",
-                  "  around the layers\n"
-                  "    4 residual streams, mixed around each part\n"
-                  "  mixing, 2 layers (0, 4)\n"
-                  "    attention: 4 heads of 32 over 1 KV head, over the last 9 positions\n"
-                  "    rope on 8 of 32 dimensions, sinks\n"
-                  "    keys are values, too; queries through a rank of 24, results of 2 groups of heads through one of 12\n"
-                  "  mixing, 2 layers (1, 3)\n"
-                  "    attention: 4 heads of 32 over 1 KV head, over the last 9 positions\n"
-                  "    rope on 8 of 32 dimensions (YaRN by 4), sinks\n"
-                  "    keys are values, too; queries through a rank of 24, results of 2 groups of heads through one of 12\n"
-                  "    to a compressed cache of an entry for 4 positions, 16 entries at most, chosen by 12 heads of 64\n"
-                  "  mixing, layer 2\n"
-                  "    attention: 4 heads of 32 over 1 KV head, over the last 9 positions\n"
-                  "    rope on 8 of 32 dimensions (YaRN by 4), sinks\n"
-                  "    keys are values, too; queries through a rank of 24, results of 2 groups of heads through one of 12\n"
-                  "    to a compressed cache of an entry for 128 positions\n"
-                  "  feed-forward, layer 0\n"
-                  "    sparse: 8 experts 16 wide, SwiGLU clamped to 1.5, 3 for each token\n"
-                  "    router: root of softplus of each; the token's own 3; weights divided by their sum, times 1.5\n"
-                  "    shared expert 16 wide\n"
-                  "  feed-forward, layer 1\n"
-                  "    sparse: 8 experts 16 wide, SwiGLU clamped to 0.5, 3 for each token\n"
-                  "    router: root of softplus of each; the token's own 3; weights divided by their sum, times 1.5\n"
-                  "    shared expert 16 wide\n"
-                  "  feed-forward, layer 2\n"
-                  "    sparse: 8 experts 16 wide, SwiGLU clamped to 2, 3 for each token\n"
-                  "    router: root of softplus of each; the best 3, chosen with a correction bias; weights divided by "
-                  "their sum, times 1.5\n"
-                  "    shared expert 16 wide\n"
-                  "  feed-forward, layer 3\n"
-                  "    sparse: 8 experts 16 wide, SwiGLU clamped to 0.8, 3 for each token\n"
-                  "    router: root of softplus of each; the best 3, chosen with a correction bias; weights divided by "
-                  "their sum, times 1.5\n"
-                  "    shared expert 16 wide\n"
-                  "  feed-forward, layer 4\n"
-                  "    sparse: 8 experts 16 wide, SwiGLU clamped to 1.2, 3 for each token\n"
-                  "    router: root of softplus of each; the best 3, chosen with a correction bias; weights divided by "
-                  "their sum, times 1.5\n"
-                  "    shared expert 16 wide\n");
+    assert_layout(
+        "deepseek4",
+        "  mixing, 2 layers (0, 4)\n"
+        "    attention: 4 heads of 32 over 1 KV head, over the last 9 positions\n"
+        "    rope on 8 of 32 dimensions, sinks\n"
+        "    keys are values, too; queries through a rank of 24, results of 2 groups of heads through one of 12\n"
+        "  mixing, 2 layers (1, 3)\n"
+        "    attention: 4 heads of 32 over 1 KV head, over the last 9 positions\n"
+        "    rope on 8 of 32 dimensions (YaRN by 4), sinks\n"
+        "    keys are values, too; queries through a rank of 24, results of 2 groups of heads through one of 12\n"
+        "    to a compressed cache of an entry for 4 positions, 16 entries at most, chosen by 12 heads of 64\n"
+        "  mixing, layer 2\n"
+        "    attention: 4 heads of 32 over 1 KV head, over the last 9 positions\n"
+        "    rope on 8 of 32 dimensions (YaRN by 4), sinks\n"
+        "    keys are values, too; queries through a rank of 24, results of 2 groups of heads through one of 12\n"
+        "    to a compressed cache of an entry for 128 positions\n"
+        "  feed-forward, layer 0\n"
+        "    sparse: 8 experts 16 wide, SwiGLU clamped to 1.5, 3 for each token\n"
+        "    router: root of softplus of each; the token's own 3; weights divided by their sum, times 1.5\n"
+        "    shared expert 16 wide\n"
+        "  feed-forward, layer 1\n"
+        "    sparse: 8 experts 16 wide, SwiGLU clamped to 0.5, 3 for each token\n"
+        "    router: root of softplus of each; the token's own 3; weights divided by their sum, times 1.5\n"
+        "    shared expert 16 wide\n"
+        "  feed-forward, layer 2\n"
+        "    sparse: 8 experts 16 wide, SwiGLU clamped to 2, 3 for each token\n"
+        "    router: root of softplus of each; the best 3, chosen with a correction bias; weights divided by "
+        "their sum, times 1.5\n"
+        "    shared expert 16 wide\n"
+        "  feed-forward, layer 3\n"
+        "    sparse: 8 experts 16 wide, SwiGLU clamped to 0.8, 3 for each token\n"
+        "    router: root of softplus of each; the best 3, chosen with a correction bias; weights divided by "
+        "their sum, times 1.5\n"
+        "    shared expert 16 wide\n"
+        "  feed-forward, layer 4\n"
+        "    sparse: 8 experts 16 wide, SwiGLU clamped to 1.2, 3 for each token\n"
+        "    router: root of softplus of each; the best 3, chosen with a correction bias; weights divided by "
+        "their sum, times 1.5\n"
+        "    shared expert 16 wide\n"
+        "  around the layers\n"
+        "    4 residual streams, mixed around each part\n");
 }
 
 static void layout_tells_gates_and_windows(void **state)
@@ -668,6 +669,70 @@ static void layout_tells_limits_of_activations(void **state)
                   "    sparse: 8 experts 16 wide, SwiGLU clamped to 1.2, 3 for each token\n" ROUTER
                   "    shared expert 16 wide, SwiGLU clamped to 0.4\n");
 #undef ROUTER
+}
+
+static void layout_tells_what_routers_see(void **state)
+{
+    assert_layout("smallthinker", "  mixing, 2 layers (0, 4)\n"
+                                  "    attention: 4 heads of 8 over 2 KV heads\n"
+                                  "    no rope\n"
+                                  "  mixing, 3 layers (1-3)\n"
+                                  "    attention: 4 heads of 8 over 2 KV heads, over the last 4096 positions\n"
+                                  "    rope\n"
+                                  "  feed-forward, all 5 layers\n"
+                                  "    sparse: 8 experts 16 wide, ReGLU, 3 for each token\n"
+                                  "    router: sigmoid of each; the best 3; weights divided by their sum\n"
+                                  "    the router sees what goes into the layer\n");
+}
+
+static void layout_tells_bounds_and_factors(void **state)
+{
+    assert_layout("grok", "  mixing, all 3 layers\n"
+                          "    attention: 4 heads of 8 over 2 KV heads\n"
+                          "    rope (YaRN by 4), scores capped at 4\n"
+                          "  feed-forward, all 3 layers\n"
+                          "    dense: 24 wide, GEGLU, side by side with\n"
+                          "    sparse: 8 experts 16 wide, GEGLU, 3 for each token\n"
+                          "    router: softmax over all; the best 3; weights divided by their sum\n"
+                          "    its output times 0.707107\n"
+                          "  around the layers\n"
+                          "    embeddings times 1.5, logits times 0.7, logits capped at 9\n");
+}
+
+static void layout_tells_layer_norms_and_limits_of_q_k_and_v(void **state)
+{
+    assert_layout("dbrx", "  mixing, all 3 layers\n"
+                          "    attention: 4 heads of 8 over 2 KV heads\n"
+                          "    rope, q, k and v within 1.5\n"
+                          "  feed-forward, all 3 layers\n"
+                          "    sparse: 8 experts 16 wide, SwiGLU, 3 for each token\n"
+                          "    router: softmax over all; the best 3; weights divided by their sum\n"
+                          "  around the layers\n"
+                          "    layer norms\n");
+}
+
+static void layout_tells_what_stands_beside_attention(void **state)
+{
+    assert_layout("cohere2moe", "  mixing, layer 0\n"
+                                "    attention: 4 heads of 8 over 2 KV heads\n"
+                                "    rope\n"
+                                "  mixing, 3 layers (1-3)\n"
+                                "    attention: 4 heads of 8 over 2 KV heads, over the last 9 positions\n"
+                                "    rope\n"
+                                "  mixing, layer 4\n"
+                                "    attention: 4 heads of 8 over 2 KV heads\n"
+                                "    no rope\n"
+                                "  feed-forward, layer 0\n"
+                                "    dense: 48 wide, SwiGLU\n"
+                                "    beside attention, behind the same norm\n"
+                                "  feed-forward, 4 layers (1-4)\n"
+                                "    sparse: 8 experts 16 wide, SwiGLU, 3 for each token\n"
+                                "    router: sigmoid of each; the best 3; weights divided by their sum\n"
+                                "    shared expert 16 wide\n"
+                                "    beside attention, behind the same norm\n"
+                                "    its output times 0.5\n"
+                                "  around the layers\n"
+                                "    logits times 0.6, layer norms\n");
 }
 
 static void layout_tells_what_is_recurrent(void **state)
@@ -782,6 +847,10 @@ int main(void)
         cmocka_unit_test(layout_tells_compressed_caches_and_streams),
         cmocka_unit_test(layout_tells_gates_and_windows),
         cmocka_unit_test(layout_tells_limits_of_activations),
+        cmocka_unit_test(layout_tells_what_routers_see),
+        cmocka_unit_test(layout_tells_bounds_and_factors),
+        cmocka_unit_test(layout_tells_layer_norms_and_limits_of_q_k_and_v),
+        cmocka_unit_test(layout_tells_what_stands_beside_attention),
         cmocka_unit_test(layout_tells_what_is_recurrent),
         cmocka_unit_test(layout_tells_decays_by_dimension),
         cmocka_unit_test(json_has_the_layout_and_what_a_token_reads),

@@ -66,6 +66,17 @@ static void floats_out_of_range_are_refused(void **state)
         {"gemma4", "gemma4.rope.freq_base_swa", false},
         {"mimo2", "mimo2.attention.value_scale", true},
         {"mimo2", "mimo2.rope.freq_base_swa", false},
+        {"cohere2moe", "cohere2moe.logit_scale", true},
+        {"cohere2moe", "cohere2moe.attention.layer_norm_epsilon", false},
+        {"dbrx", "dbrx.attention.layer_norm_epsilon", false},
+        {"dbrx", "dbrx.attention.clamp_kqv", true},
+        {"grok", "grok.attention.output_scale", false},
+        {"grok", "grok.attn_logit_softcapping", true},
+        {"grok", "grok.final_logit_softcapping", true},
+        {"grok", "grok.embedding_scale", false},
+        {"grok", "grok.logit_scale", false},
+        {"grok", "grok.rope.scaling.yarn_ext_factor", false},
+        {"phimoe", "phimoe.rope.scaling.attn_factor", false},
         {"step35", "step35.swiglu_clamp_exp", true},
         {"step35", "step35.swiglu_clamp_shexp", true},
     };
@@ -229,6 +240,36 @@ static void layers_that_rotate_half_of_a_head_have_whole_pairs(void **state)
     refused(&m, "step35.attention.sliding_window_pattern", "missing");
 }
 
+static void both_sets_of_long_divisors_are_needed(void **state)
+{
+    static const char *const names[] = {"rope_factors_long.weight", "rope_factors_short.weight"};
+    const struct gguf_value type = {.type = GGUF_STRING, .str = {"longrope", 8}};
+    struct model_edit m = golden("phimoe");
+    model_edit_set(&m, "phimoe.rope.scaling.type", type);
+    accepted(&m);
+    for (int i = 0; i < 2; i++) {
+        static const float wrong[3] = {1, 1, 1};
+        m = golden("phimoe");
+        model_edit_set(&m, "phimoe.rope.scaling.type", type);
+        model_edit_drop_tensor(&m, names[i]);
+        refused(&m, "phimoe.rope.scaling.type is \"longrope\"", names[i]);
+        m = golden("phimoe");
+        model_edit_put(&m, names[i], 3, 1, 1, wrong);
+        refused(&m, names[i], "expected [4, 1, 1]");
+    }
+}
+
+static void norms_with_biases_have_them_in_all_layers(void **state)
+{
+    static const char *const names[] = {"output_norm.bias", "output.bias", "blk.2.attn_norm.bias",
+                                        "blk.0.ffn_norm.bias"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct model_edit m = golden("phimoe");
+        model_edit_drop_tensor(&m, names[i]);
+        refused(&m, names[i], "is missing");
+    }
+}
+
 static void limits_are_one_for_all_layers_or_one_for_each(void **state)
 {
     static const float limits[6] = {0, 7, 0, 0, 16, -1};
@@ -326,6 +367,8 @@ int main(void)
         cmocka_unit_test(more_layers_than_can_be_told_apart_are_refused),
         cmocka_unit_test(layers_that_rotate_differently_are_refused),
         cmocka_unit_test(layers_that_rotate_half_of_a_head_have_whole_pairs),
+        cmocka_unit_test(both_sets_of_long_divisors_are_needed),
+        cmocka_unit_test(norms_with_biases_have_them_in_all_layers),
         cmocka_unit_test(limits_are_one_for_all_layers_or_one_for_each),
         cmocka_unit_test(llama4_rotates_whole_heads_in_every_layer),
         cmocka_unit_test(borrowers_have_as_many_kv_heads_as_lenders),

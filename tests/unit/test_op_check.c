@@ -73,7 +73,8 @@ static struct op good(const struct operands *o, enum op_kind kind)
     const struct paged cache = state(o, DIM, ATTENTION_BLOCK, N_HEAD_KV);
     switch (kind) {
     case OP_EMBED: return (struct op){.kind = kind, .in = {m}, .out = {x}, .weight = {o->w[0]}};
-    case OP_RMS_NORM: return (struct op){.kind = kind, .in = {x}, .out = {x}, .vec = {vec(o, 32)}, .norm = {32, 0}};
+    case OP_RMS_NORM:
+        return (struct op){.kind = kind, .in = {x}, .out = {x}, .vec = {vec(o, 32), vec(o, 32)}, .norm = {32, 0}};
     case OP_LAYER_NORM:
         return (struct op){.kind = kind, .in = {x}, .out = {x}, .vec = {vec(o, N_EMBD), vec(o, N_EMBD)}};
     case OP_MATMUL:
@@ -128,6 +129,7 @@ static struct op good(const struct operands *o, enum op_kind kind)
     case OP_ADD: return (struct op){.kind = kind, .in = {x, x}, .out = {x}};
     case OP_SCALE: return (struct op){.kind = kind, .in = {x}, .out = {x}, .vec = {vec(o, 1)}};
     case OP_SOFTCAP: return (struct op){.kind = kind, .in = {x}, .out = {x}};
+    case OP_CLAMP: return (struct op){.kind = kind, .in = {x}, .out = {x}, .scale = 1};
     case OP_SLICE: return (struct op){.kind = kind, .in = {x, m}, .out = {rows(o, 16)}, .slice_off = 40};
     case OP_SCATTER: return (struct op){.kind = kind, .in = {x, m}, .out = {x}};
     case OP_ROUTE:
@@ -281,7 +283,10 @@ static void parameters_out_of_range_are_refused(void **test_state)
     struct op experts = good(&o, OP_EXPERTS), delta = good(&o, OP_DELTA), far = rope;
     struct op index = good(&o, OP_INDEX), beside = attention, iterated = good(&o, OP_STREAMS_IN);
     struct op single = good(&o, OP_COMPRESS), apart = good(&o, OP_STREAMS_OUT);
+    struct op capped = attention, clamp = good(&o, OP_CLAMP);
     norm.norm.n = 48;
+    capped.attention.softcap = -1;
+    clamp.scale = 0;
     heads.heads.in_off = 5;
     rope.rope.n_rot = 15;
     attention.attention.n_head = 3;
@@ -295,8 +300,8 @@ static void parameters_out_of_range_are_refused(void **test_state)
     iterated.streams.n_iteration = 0;
     single.vec[0].ne[1] = 1;
     apart.out[0].off_bytes += BUFFER_ALIGN;
-    const struct op *all[] = {&norm,    &heads, &rope, &attention, &slice,    &route,  &experts,
-                              &delta,   &far,   &index, &beside,   &iterated, &single, &apart};
+    const struct op *all[] = {&norm, &heads, &rope,   &attention, &slice,  &route, &experts, &delta,
+                              &far,  &index, &beside, &iterated,  &single, &apart, &capped,  &clamp};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         assert_false(passes(f, all[i]));
     close_operands(f, &o);
@@ -331,12 +336,8 @@ static void limits_are_of_silu_and_positive(void **test_state)
         enum act_fn act;
         float limit;
         bool passes;
-    } all[] = {{ACT_SILU, 0.5f, true},
-               {ACT_SILU, -1, false},
-               {ACT_SILU, NAN, false},
-               {ACT_SILU_CLAMPED, 0.5f, true},
-               {ACT_GELU, 0, true},
-               {ACT_GELU, 0.5f, false}};
+    } all[] = {{ACT_SILU, 0.5f, true},         {ACT_SILU, -1, false}, {ACT_SILU, NAN, false},
+               {ACT_SILU_CLAMPED, 0.5f, true}, {ACT_GELU, 0, true},   {ACT_GELU, 0.5f, false}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct op mul = good(&o, OP_ACT_MUL), experts = good(&o, OP_EXPERTS);
         mul.act = experts.experts.act = all[i].act;

@@ -88,7 +88,8 @@ static void batches_may_have_very_many_rows(void **state)
     backend_weight_close(f->device, &w);
 }
 
-/* ---- SCALE, SOFTCAP, SLICE, SCATTER -------------------------------------------------------------------------- */
+/* ---- SCALE, SOFTCAP, CLAMP, SLICE, SCATTER --------------------------------------------------------------------------
+ */
 
 static void scale_multiplies_by_a_constant_and_a_number_of_the_device(void **state)
 {
@@ -131,6 +132,29 @@ static void softcap_bends_towards_its_cap(void **state)
         read_back(f, &out, got);
         for (int i = 0; i < M * N; i++)
             assert_true(fabs((double)got[i] - 30 * tanh((double)x[i] / 30)) < 1e-5);
+    }
+    backend_buffer_close(f->device, &tx.buffer);
+    backend_buffer_close(f->device, &ty.buffer);
+}
+
+static void clamp_leaves_what_is_within_its_limit(void **state)
+{
+    enum { N = 70 };
+    struct fixture *f = *state;
+    float x[M * N], got[M * N];
+    fill(f, x, M * N);
+    x[0] = 1e30f;
+    x[1] = -INFINITY;
+    x[2] = NAN;
+    x[3] = 0.75f;
+    x[4] = -0.75f;
+    struct tensor tx = tensor_f32(f, N, M, 1, x), ty = tensor_f32(f, N, M, 1, NULL);
+    for (int in_place = 0; in_place < 2; in_place++) {
+        struct tensor out = in_place ? tx : ty;
+        backend_enqueue(f->device, &(struct op){.kind = OP_CLAMP, .in = {tx}, .out = {out}, .scale = 0.75f});
+        read_back(f, &out, got);
+        for (int i = 0; i < M * N; i++)
+            assert_true(isnan(x[i]) ? isnan(got[i]) : got[i] == fmaxf(-0.75f, fminf(0.75f, x[i])));
     }
     backend_buffer_close(f->device, &tx.buffer);
     backend_buffer_close(f->device, &ty.buffer);
@@ -315,6 +339,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(batches_may_have_very_many_rows, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(scale_multiplies_by_a_constant_and_a_number_of_the_device, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(softcap_bends_towards_its_cap, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(clamp_leaves_what_is_within_its_limit, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(slice_takes_the_same_elements_of_each_row, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(a_scatter_writes_the_rows_that_are_listed_and_no_others, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(a_gate_may_be_one_for_several_elements, open_cpu, close_cpu),

@@ -207,6 +207,7 @@ struct how {
     bool chunked, has_sinks;
     int n_thread;
     int64_t n_chosen; /* positions that a token sees at most; 0: all */
+    float softcap;
 };
 
 /* Positions that a token of a text sees, ascending, then -1: all or any. */
@@ -245,11 +246,13 @@ static float *attend(struct fixture *f, const struct caches *c, const struct bat
     struct tensor tsinks = tensor_f32(f, HEAD, 1, 1, sinks), chosen = {0};
     float *y = malloc(tensor_bytes(&out));
     make_lists(f, c, b, &pos, &table);
-    struct op op = {.kind = OP_ATTENTION,
-                    .in = {q, pos, table, c->tpages},
-                    .out = {out},
-                    .state = {c->k, c->v},
-                    .attention = {.n_head = HEAD, .scale = 1, .window = how->window, .chunked = how->chunked}};
+    struct op op = {
+        .kind = OP_ATTENTION,
+        .in = {q, pos, table, c->tpages},
+        .out = {out},
+        .state = {c->k, c->v},
+        .attention = {
+            .n_head = HEAD, .scale = 1, .window = how->window, .chunked = how->chunked, .softcap = how->softcap}};
     if (how->has_sinks)
         op.vec[0] = tsinks;
     if (how->n_chosen)
@@ -310,7 +313,7 @@ static void texts_are_attended_together_as_alone(void **state)
     static const enum elem_type types[] = {ELEM_F32, ELEM_F16, ELEM_Q8_0};
     static const struct how hows[] = {{.window = 0},
                                       {.window = 100, .has_sinks = true},
-                                      {.window = 600},
+                                      {.window = 600, .softcap = 0.5f},
                                       {.window = 128, .chunked = true, .has_sinks = true}};
     struct fixture *f = *state;
     for (int i = 0; i < 3; i++) {

@@ -342,13 +342,13 @@ static void splits_follow_each_rule(void **state)
 }
 
 /* Where digits are grouped from the right, a merge of two digits joins only within a group. */
-static void afmoe_groups_digits_from_the_right(void **state)
+static void expect_threes_from_the_right(const char *pre)
 {
     enum { ONES = 256, THREE_ONES };
     struct err e = {0};
     struct small_vocab v;
     struct tokenizer *t;
-    assert_int_equal(small_begin(&v, "gpt2", "afmoe", &e), ERR_OK);
+    assert_int_equal(small_begin(&v, "gpt2", pre, &e), ERR_OK);
     small_add_bytes(&v);
     small_add(&v, "11", SMALL_NORMAL, 0);
     small_add(&v, "111", SMALL_NORMAL, 0);
@@ -364,13 +364,38 @@ static void afmoe_groups_digits_from_the_right(void **state)
     tokenizer_close(&t);
 }
 
+static void digits_are_grouped_from_the_right(void **state)
+{
+    expect_threes_from_the_right("afmoe");
+    expect_threes_from_the_right("cohere2moe");
+}
+
+/* Marks belong to words, and a slash behind symbols to them. */
+static void tiny_aya_keeps_marks_and_slashes(void **state)
+{
+    enum { A_MARK = 257, DOT_SLASH };
+    struct err e = {0};
+    struct small_vocab v;
+    struct tokenizer *t;
+    assert_int_equal(small_begin(&v, "gpt2", "tiny_aya", &e), ERR_OK);
+    small_add_bytes(&v);
+    small_add(&v, "\u00cc\u0123", SMALL_NORMAL, 0); /* the bytes of U+0301 */
+    small_add(&v, "a\u00cc\u0123", SMALL_NORMAL, 0);
+    small_add(&v, "./", SMALL_NORMAL, 0);
+    MERGES(&v, "\u00cc \u0123", "a \u00cc\u0123", ". /");
+    assert_int_equal(small_open(&v, &t, &e), ERR_OK);
+    expect(t, "a\u0301", 0, A_MARK);
+    expect(t, "1./", 0, '1', DOT_SLASH);
+    tokenizer_close(&t);
+}
+
 static void every_rule_keeps_every_byte(void **state)
 {
     static const char *const pres[] = {
         NULL,        "default",     "gpt-2",        "qwen2",          "qwen35", "llama-bpe",   "smaug-bpe",
         "gpt-4o",    "deepseek-v3", "deepseek-llm", "deepseek-coder", "glm4",   "chatglm-bpe", "olmo",
         "command-r", "falcon",      "starcoder",    "refact",         "mpt",    "tekken",      "kimi-k2",
-        "laguna",    "exaone-moe",  "bailingmoe",   "seed-coder",     "afmoe"};
+        "laguna",    "exaone-moe",  "bailingmoe",   "seed-coder",     "afmoe",  "tiny_aya"};
     static const char text[] =
         "It's 12345 o'CLOCK!\r\n\r\n  \u4f60\u597d \u0301a\u00a0\u3000x\u3002\t\t\xff 3\u0663\u00bd "
         "HTTPServer caf\u00e9 \U0001f469\u200d\U0001f680\n \n  ";
@@ -625,7 +650,8 @@ int main(void)
         cmocka_unit_test(specials_print_only_when_asked),
         cmocka_unit_test(broken_utf8_becomes_its_bytes),
         cmocka_unit_test(splits_follow_each_rule),
-        cmocka_unit_test(afmoe_groups_digits_from_the_right),
+        cmocka_unit_test(digits_are_grouped_from_the_right),
+        cmocka_unit_test(tiny_aya_keeps_marks_and_slashes),
         cmocka_unit_test(every_rule_keeps_every_byte),
         cmocka_unit_test(long_words_take_n_log_n),
         cmocka_unit_test(best_score_joins_first),

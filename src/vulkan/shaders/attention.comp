@@ -93,7 +93,7 @@ float score(uvec2 part, uint row, uint g)
                 s = fma(queries[g * ((DK + 3) / 4) + (i + j) / 4][j % 4], k.x[j], s);
     }
     precise float y = s * SCALE;
-    return y;
+    return capped(y);
 }
 
 /* Scores of rows [from, end) of block b become what values are weighed by; of other rows, and of those that are not

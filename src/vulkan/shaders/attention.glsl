@@ -14,6 +14,7 @@ layout(constant_id = 9) const float SCALE = 1;
 
 layout(constant_id = 14) const uint COUNTER = 0;  /* of positions (counters.glsl) */
 layout(constant_id = 15) const uint N_CHOSEN = 0; /* positions that a token sees at most; 0: all */
+layout(constant_id = 16) const float SOFTCAP = 0; /* the bound of scores; 0: none */
 
 const uint BLOCK = 64, SPAN_BLOCKS = 8, N_SHARE = (N_GROUP + HEADS - 1) / HEADS;
 
@@ -46,6 +47,15 @@ Step load_step(uvec2 part, uint dim, uint row, uint i)
             s.x[j] = dim % STEP == 0 || i + j < dim ? load(part, dim, row, i + j) : 0.0;
     }
     return s;
+}
+
+/* A score within its bound. */
+float capped(float s)
+{
+    if (SOFTCAP == 0.0)
+        return s;
+    precise float y = SOFTCAP * tanh_of(s / SOFTCAP);
+    return y;
 }
 
 /* The first position that a token at pos sees. */

@@ -107,7 +107,7 @@ void score(uvec2 keys, int block0, uint n_row)
             int pos = block0 + int(4 * my_part() + r);
             vec4 y;
             for (uint g = 0; g < 4; g++)
-                y[g] = pos >= first_seen[g] && pos <= last_seen[g] ? s[r][g] * SCALE : NOTHING;
+                y[g] = pos >= first_seen[g] && pos <= last_seen[g] ? capped(s[r][g] * SCALE) : NOTHING;
             scores[(4 * my_part() + r) * FOURS + my_four()] = y;
         }
     barrier();

@@ -1,11 +1,11 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
-/* ADD, ACT_MUL, SCALE, SOFTCAP: a thread computes an element. */
+/* ADD, ACT_MUL, SCALE, SOFTCAP, CLAMP: a thread computes an element. */
 #include "common.glsl"
 
 layout(constant_id = 1) const uint KIND = 0;
 layout(constant_id = 2) const uint ACTIVATION = 0;
-const uint ADD = 0, ACT_MUL = 1, SCALE = 2, SOFTCAP = 3; /* as enum vk_elements */
+const uint ADD = 0, ACT_MUL = 1, SCALE = 2, SOFTCAP = 3, CLAMP = 4; /* as enum vk_elements */
 
 layout(push_constant) uniform Push {
     Floats a, b, y; /* b of SCALE: one number, or null */
@@ -28,6 +28,8 @@ void main()
     } else if (KIND == SCALE) {
         float scale = is_null(p.b) ? p.scale : p.scale * p.b.d[0];
         y = a * scale;
+    } else if (KIND == CLAMP) {
+        y = a < -p.scale ? -p.scale : a > p.scale ? p.scale : a;
     } else {
         y = p.scale * tanh_of(a / p.scale);
     }

@@ -7,7 +7,7 @@
 layout(constant_id = 1) const uint ACTIVATION = 0;
 
 layout(push_constant) uniform Push {
-    Floats x, w, gate, y; /* gate: like y, or null */
+    Floats x, w, bias, gate, y; /* w and bias may be null; gate: like y, or null */
     uint n;
     float eps;
     uint m, w_step; /* from a part's weights to the next one's of the row: 0 or n */
@@ -23,7 +23,9 @@ void main()
         sum = fma(p.x.d[at + i], p.x.d[at + i], sum);
     float s = norm_scale(sum, p.n, p.eps);
     for (uint i = tid; i < p.n; i += NORM_THREADS) {
-        float y = normed(p.x.d[at + i], s, p.w, gl_WorkGroupID.x * p.w_step + i);
+        precise float y = normed(p.x.d[at + i], s, p.w, gl_WorkGroupID.x * p.w_step + i);
+        if (!is_null(p.bias))
+            y = y + p.bias.d[i];
         p.y.d[at + i] = is_null(p.gate) ? y : activate(ACTIVATION, 0.0, p.gate.d[at + i], y);
     }
 }

@@ -22,6 +22,10 @@ DEFAULTS = dict(
     gating=0, groups=0, groups_used=0, wscale=0.0, wnorm=-1,  # keys that are left out when 0 (wnorm: when negative)
     moe_step=0, embedding_scale=0.0, residual_scale=0.0, attention_scale=0.0, logit_scale=0.0,
     yarn_factor=0.0, yarn_orig=64, yarn_log_mul=0.0, temperature_scale=0.0,
+    grok=0, softcap=0.0, score_scale=0.0, final_softcap=0.0,  # grok: its names of norms; dense branches beside experts where dense_beside
+    dense_beside=0,
+    parallel=0, layer_norms=0, clamp=0.0, ffn_norm="ffn_norm",
+    norm_bias=0, long_rope=0, attn_factor=0.0,  # norms and the output with biases; two sets of divisors of rope's frequencies
     no_rope=0, window=0, windowed="", n_kv_windowed=0, freq_base_windowed=0.0, value_scale=0.0, sinks=0, post_norms=0,
     out_gate="",  # "element" or "head"
     n_rot_windowed=0, n_heads="",  # by layer "4,6,..."
@@ -83,6 +87,13 @@ FAMILIES = dict(
     deepseek4=dict(n_layer=5, n_kv=1, hd=32, n_rot=8, window=9, sinks=1, q_rank=24, n_shared=1, gating=4, choice_bias=1, wscale=1.5, wnorm=1, index_heads=12,
                    compress="0,4,128,4,0", compress_base=500.0, o_groups=2, o_rank=12, streams=4, hash_layers=2, limits="1.5,0.5,2,0.8,1.2",
                    shared_limits="1.5,0.5,2,0.8,1.2", yarn_factor=4.0, yarn_orig=64),
+    phimoe=dict(bias=1, o_bias=1, norm_bias=1, n_ff=16, long_rope=1, yarn_orig=64, attn_factor=1.2),
+    smallthinker=dict(n_layer=5, gating=2, window=4096),
+    grok=dict(grok=1, dense_beside=1, softcap=4.0, score_scale=0.3, final_softcap=9.0, embedding_scale=1.5, logit_scale=0.7, yarn_factor=4.0,
+              yarn_orig=16, n_ff=24),
+    dbrx=dict(fused_qkv=1, layer_norms=1, clamp=1.5, ffn_norm="attn_output_norm", n_ff=16),
+    cohere2moe=dict(n_layer=5, n_shared=1, n_dense=1, tie=1, gating=2, wnorm=1, window=9, windowed="01110", layer_norms=1, parallel=1,
+                    logit_scale=0.6),
     mistral3=dict(n_expert=0, yarn_factor=4.0, yarn_orig=16, yarn_log_mul=1.0, temperature_scale=0.1),
 )
 
@@ -240,7 +251,8 @@ def add_metadata(m):
     m.optional("%.attention.value_scale", F32, c["value_scale"])
     m.key("%.rope.dimension_count", U32, c["n_rot"] or c["hd"])
     m.key("%.rope.freq_base", F32, c["freq_base"])
-    m.key("%.attention.layer_norm_rms_epsilon", F32, c["eps"])
+    m.key("%.attention.layer_norm_epsilon" if c["layer_norms"] else "%.attention.layer_norm_rms_epsilon", F32, c["eps"])
+    m.optional("%.attention.clamp_kqv", F32, c["clamp"])
     if c["n_expert"]:
         m.key("%.expert_count", U32, c["n_expert"])
         for key, one, all in (("expert_used_count", c["n_used"], c["n_useds"]), ("expert_feed_forward_length", c["n_ff_exp"], c["n_ff_exps"])):
@@ -266,6 +278,9 @@ def add_metadata(m):
     for key in ("embedding_scale", "residual_scale", "logit_scale"):
         m.optional("%." + key, F32, c[key])
     m.optional("%.attention.scale", F32, c["attention_scale"])
+    m.optional("%.attention.output_scale", F32, c["score_scale"])
+    m.optional("%.attn_logit_softcapping", F32, c["softcap"])
+    m.optional("%.final_logit_softcapping", F32, c["final_softcap"])
     m.optional("%.attention.temperature_scale", F32, c["temperature_scale"])
     m.optional("%.attention.sliding_window", U32, c["window"])
     if c["no_rope"]:
@@ -282,6 +297,9 @@ def add_metadata(m):
         for key, v in (("conv_kernel", c["conv"]), ("state_size", c["state"]), ("group_count", c["n_key_head"]),
                        ("time_step_rank", c["n_value_head"]), ("inner_size", n_ssm_inner(c))):
             m.key("%.ssm." + key, U32, v)
+    if c["long_rope"]:
+        m.key("%.rope.scaling.original_context_length", U32, c["yarn_orig"])
+        m.key("%.rope.scaling.attn_factor", F32, c["attn_factor"])
     if c["yarn_factor"]:
         m.key("%.rope.scaling.type", STRING, "yarn")
         m.key("%.rope.scaling.factor", F32, c["yarn_factor"])
@@ -289,11 +307,17 @@ def add_metadata(m):
         m.optional("%.rope.scaling.yarn_log_multiplier", F32, c["yarn_log_mul"])
 
 
+def add_norm(m, name):
+    m.vector(name + ".weight", [m.c["n_embd"]], 0.15, 1)
+    if m.c["norm_bias"]:
+        m.vector(name + ".bias", [m.c["n_embd"]], 0.3)
+
+
 def add_attention(m, p, i):
     c = m.c
     hd_v = c["hd_v"] or c["hd"]
     n_q, n_k, n_v, n_embd = n_head(c, i) * c["hd"], n_kv(c, i) * c["hd"], n_kv(c, i) * hd_v, c["n_embd"]
-    m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
+    add_norm(m, p + "attn_norm")
     n_q_row = 2 * n_q if c["recurrent"] and c["recurrence"] == "delta" else n_q  # each head's rows, then those of its gate
     parts = [("attn_qkv", n_q_row + n_k + n_v)] if c["fused_qkv"] else [("attn_q", n_q_row), ("attn_k", n_k), ("attn_v", n_v)]
     for name, n in parts:
@@ -487,14 +511,19 @@ def add_layer(m, i):
         add_latent_attention(m, p, i)
     else:
         add_attention(m, p, i)
-    m.vector(p + ("post_attention_norm" if is_qwen else "ffn_norm") + ".weight", [c["n_embd"]], 0.15, 1)
+    if not c["parallel"]:
+        add_norm(m, p + ("post_attention_norm" if is_qwen else c["ffn_norm"]))
     for part in ("attn", "ffn") if c["streams"] else ():
         add_hyper_connection(m, p + "hc_" + part, (2 + c["streams"]) * c["streams"], 3)
     if c["post_norms"]:
         m.vector(p + "post_attention_norm.weight", [c["n_embd"]], 0.15, 1.5)
         m.vector(p + "post_ffw_norm.weight", [c["n_embd"]], 0.15, 1.5)
-    if not is_moe(c, i):
+    if c["grok"]:
+        m.vector(p + "attn_output_norm.weight", [c["n_embd"]], 0.15, 1.5)
+        m.vector(p + ("post_ffw_norm" if c["dense_beside"] else "layer_output_norm") + ".weight", [c["n_embd"]], 0.15, 1.5)
+    if not is_moe(c, i) or c["dense_beside"]:
         add_gated(m, p, "", c["n_ff"], 2)
+    if not is_moe(c, i):
         return
     add_router(m, p, i)
     add_gated(m, p, "_exps", c["n_ff_exp"], 3, c["n_expert"])
@@ -517,6 +546,12 @@ def build(name, seed, options):
         m.matrix("output.weight", [m.c["n_embd"], n_vocab], 4)
     if m.c["streams"]:
         add_hyper_connection(m, "output_hc", m.c["streams"], 1)
+    if m.c["norm_bias"]:
+        m.vector("output_norm.bias", [m.c["n_embd"]], 0.3)
+        m.vector("output.bias", [n_vocab], 0.5)
+    if m.c["long_rope"]:
+        for name, mean in (("long", 4), ("short", 1.5)):
+            m.vector("rope_factors_" + name + ".weight", [m.c["hd"] // 2], 0.3, mean)
     if m.c["rope_freqs"]:
         m.vector("rope_freqs.weight", [(m.c["n_rot"] or m.c["hd"]) // 2], 0.5, 2)
     for i in range(m.c["n_layer"]):
