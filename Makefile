@@ -42,6 +42,7 @@ soak: ## mutated models between guard pages; each call of each command fails; sh
 	@ninja -C build-asan
 	@$(SOAK) MOEBIUS_MUTATIONS=10000 MOEBIUS_SHAPES=1000 build-asan/tests/e2e/test_mutated_models
 	@$(SOAK) build-asan/tests/golden/test_golden tests/golden
+	@MOEBIUS_SCHEDULES=2 build-asan/tests/e2e/test_schedules tests/golden
 	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
 	@ninja -C build
 	@MOEBIUS_VULKAN_PRODUCTS=float build/tests/golden/test_golden tests/golden --devices vulkan:0
