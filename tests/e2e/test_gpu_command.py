@@ -24,11 +24,11 @@ SHADERS = os.environ.get("MESA_SHADER_CACHE_DIR", "")  # what other tests have c
 os.environ["MESA_SHADER_CACHE_DIR"] = os.path.join(TMP.name, "cache", "moebius")  # which the sandbox lets it reach
 
 
-def copy_shaders(source, to):
+def copy_shaders(source, to, copy=shutil.copy2):
     """What Mesa keeps, but for its index, which other processes have mapped."""
     source, to = (os.path.join(folder, "mesa_shader_cache") for folder in (source, to))
-    with contextlib.suppress(shutil.Error, FileNotFoundError):  # a file went while others write; nothing is there yet
-        shutil.copytree(source, to, ignore=shutil.ignore_patterns("index"), dirs_exist_ok=True)
+    with contextlib.suppress(OSError):  # a file went while others write, or is there already; there is no such folder
+        shutil.copytree(source, to, ignore=shutil.ignore_patterns("index"), copy_function=copy, dirs_exist_ok=True)
 
 
 if os.path.isdir(SHADERS):
@@ -37,12 +37,21 @@ if os.path.isdir(SHADERS):
 run_program, fails_program = program_runner(MOEBIUS)
 
 
+def with_shaders(env):
+    """A run with a cache directory of its own finds compiled shaders there: its sandbox lets it reach no other."""
+    if not env or "XDG_CACHE_HOME" not in env:
+        return env or {}
+    own = os.path.join(env["XDG_CACHE_HOME"], "moebius")
+    copy_shaders(os.environ["MESA_SHADER_CACHE_DIR"], own, os.link)
+    return {"MESA_SHADER_CACHE_DIR": own, **env}
+
+
 def run(*args, env=None, **kw):
-    return run_program(*args, env=dict(os.environ, **(env or {})), **kw)
+    return run_program(*args, env=dict(os.environ, **with_shaders(env)), **kw)
 
 
 def fails(*args, env=None, **kw):
-    return fails_program(*args, env=dict(os.environ, **(env or {})), **kw)
+    return fails_program(*args, env=dict(os.environ, **with_shaders(env)), **kw)
 
 
 def out(*args, **kw):
@@ -212,7 +221,7 @@ def test_receipts_say_which_tiers_a_run_had():
         return
     env = {"MOEBIUS_VULKAN_KIND": "discrete", "XDG_CACHE_HOME": tmp("tiers"), "MOEBIUS_NO_RECEIPT": ""}
     both = ["--devices", "vulkan:0,cpu:1", "--split", "last:4"]
-    run("generate", "-m", DEMO, "-p", "Once", "-n", 100, "--ignore-eos", "--seed", 1, "--cold", "--devices", "vulkan:0", env=env)
+    run("generate", "-m", DEMO, "-p", "Once", "-n", 60, "--ignore-eos", "--seed", 1, "--cold", "--devices", "vulkan:0", env=env)
     path = tmp("tiers/moebius/receipts.jsonl")
     with open(path, encoding="utf-8") as f:
         kept = json.load(f)
@@ -227,9 +236,9 @@ def test_receipts_say_which_tiers_a_run_had():
     os.remove(path)
     for args in ["--devices", "vulkan:0"], both, ["--devices", "vulkan:0,vulkan:0", "--split", "stages"], \
             ["--devices", "cpu:1,cpu:1", "--split", "stages"]:
-        run("generate", "-m", DEMO, "-p", "Once", "-n", 100, "--ignore-eos", "--seed", 1, "--cold", *args, env=env)
+        run("generate", "-m", DEMO, "-p", "Once", "-n", 60, "--ignore-eos", "--seed", 1, "--cold", *args, env=env)
     for args in ["--devices", "vulkan:0"], both, ["--devices", "vulkan:0,cpu:1", "--split", "cache:20%"]:
-        run("generate", "-m", DEMO, "-p", "Once", "-n", 100, "--ignore-eos", "--seed", 1, "--cold", *args, "--expert-ram", "50%", env=env)
+        run("generate", "-m", DEMO, "-p", "Once", "-n", 60, "--ignore-eos", "--seed", 1, "--cold", *args, "--expert-ram", "50%", env=env)
     with open(path, encoding="utf-8") as f:
         vram, offload, stages, *tiered = [json.loads(line) for line in f]
     assert (vram["regime"], offload["regime"]) == ("vram", "offload"), (vram, offload)
