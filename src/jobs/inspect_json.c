@@ -307,14 +307,19 @@ static json_t *mixing(struct out_json *o, const struct layer *l)
         set(o, v, "decays_per_head", integer(o, (uint64_t)(d->n_alpha / d->n_head_v)));
         return v;
     }
-    set(o, v, "kind", text(o, a->is_latent ? "latent attention" : "attention"));
+    set(o, v, "kind",
+        text(o, a->is_latent       ? "latent attention"
+                : a->is_compressed ? "attention with a compressed cache"
+                                   : "attention"));
     set(o, v, "heads", integer(o, (uint64_t)a->n_head));
     set(o, v, "kv_heads", integer(o, (uint64_t)a->n_head_kv));
     set(o, v, "key_width", integer(o, (uint64_t)(a->is_latent ? a->latent.n_nope + a->n_rot : a->head_dim)));
     set(o, v, "value_width", integer(o, (uint64_t)(a->is_latent ? a->latent.n_value : a->head_dim_v)));
     set(o, v, "latent_width", integer(o, (uint64_t)a->latent.n_latent));
     set(o, v, "query_rank", integer(o, (uint64_t)a->n_q_latent));
-    set(o, v, "positions_chosen", integer(o, (uint64_t)a->index.n_chosen));
+    set(o, v, "positions_chosen", integer(o, (uint64_t)(a->is_compressed ? 0 : a->index.n_chosen)));
+    set(o, v, "positions_per_entry", integer(o, (uint64_t)a->compressed.ratio));
+    set(o, v, "entries_chosen", integer(o, (uint64_t)(a->is_compressed ? a->index.n_chosen : 0)));
     set(o, v, "rotated", integer(o, a->rope_table < 0 ? 0 : (uint64_t)a->n_rot));
     set(o, v, "window", integer(o, (uint64_t)a->window));
     set(o, v, "chunked", boolean(o, a->chunked));
@@ -326,8 +331,10 @@ static json_t *mixing(struct out_json *o, const struct layer *l)
 
 static json_t *feed_forward(struct out_json *o, const struct layer *l)
 {
-    static const char *const scores[] = {
-        [ROUTE_SOFTMAX] = "softmax", [ROUTE_SIGMOID] = "sigmoid", [ROUTE_SOFTMAX_CHOSEN] = "softmax of the chosen"};
+    static const char *const scores[] = {[ROUTE_SOFTMAX] = "softmax",
+                                         [ROUTE_SIGMOID] = "sigmoid",
+                                         [ROUTE_SOFTMAX_CHOSEN] = "softmax of the chosen",
+                                         [ROUTE_SQRT_SOFTPLUS] = "root of softplus"};
     json_t *v = keep(o, json_object());
     const struct moe_layer *y = &l->moe;
     set(o, v, "dense_width", integer(o, (uint64_t)l->ffn.n_ff));
@@ -336,6 +343,7 @@ static json_t *feed_forward(struct out_json *o, const struct layer *l)
         return v;
     set(o, v, "experts_used", integer(o, (uint64_t)y->n_used));
     set(o, v, "scores", text(o, scores[y->score]));
+    set(o, v, "chosen_by_token", boolean(o, y->token_experts.buffer));
     set(o, v, "choice_bias", boolean(o, y->choice_bias.buffer));
     set(o, v, "groups", integer(o, (uint64_t)y->n_group));
     set(o, v, "groups_used", integer(o, (uint64_t)y->n_group_used));

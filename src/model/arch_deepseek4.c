@@ -161,17 +161,19 @@ static err_code load_window_attention(struct loader *l, int64_t layer, struct at
 
 static err_code load_stream_sizes(struct loader *l, struct err *e)
 {
+    enum { MAX_ITERATION = 256 };
     static const struct f32_range epsilon = {0, 1, false};
     struct model *m = l->m;
     TRY(load_u32(l, "hyper_connection.count", &m->n_stream, e));
     TRY(load_u32(l, "hyper_connection.sinkhorn_iterations", &m->n_stream_iteration, e));
     TRY(load_f32(l, "hyper_connection.epsilon", &epsilon, &m->stream_eps, e));
-    if (m->n_stream < 2 || m->n_stream > OP_MAX_STREAM || m->n_stream_iteration < 1)
+    if (m->n_stream < 2 || m->n_stream > OP_MAX_STREAM || m->n_stream_iteration < 1 ||
+        m->n_stream_iteration > MAX_ITERATION)
         return err_set(e, ERR_FORMAT,
-                       "%s: deepseek4.hyper_connection.*: %lld streams and %lld iterations: expected 2 to %d, and at "
-                       "least 1",
-                       gguf_file_path(l->g, 0), (long long)m->n_stream, (long long)m->n_stream_iteration,
-                       OP_MAX_STREAM);
+                       "%s: deepseek4.hyper_connection.*: %lld streams and %lld iterations: expected 2 to %d, and 1 "
+                       "to %d",
+                       gguf_file_path(l->g, 0), (long long)m->n_stream, (long long)m->n_stream_iteration, OP_MAX_STREAM,
+                       MAX_ITERATION);
     return ERR_OK;
 }
 

@@ -78,6 +78,7 @@ struct attention {
     int rope_table, q_rope_table; /* indices into model.ropes, for k and for q; negative: not rotated */
     float scale;                  /* scores are multiplied by this */
     float softcap;                /* and then bent towards this bound; 0: they are not */
+    float qkv_limit;              /* elements of q, k and v are cut to within this of zero; 0: they are not */
     int64_t rot_first;            /* the first element of a head that is rotated */
     int64_t window;               /* positions that a token sees, itself included; 0: all */
     bool chunked;                 /* of these none before the last multiple of the window */
@@ -86,15 +87,14 @@ struct attention {
     struct weight *k;    /* [n_head_kv * head_dim][n_embd]; NULL where kv_layer is an earlier layer */
     struct weight *v;    /* [n_head_kv * head_dim_v][n_embd]; NULL there, and where v_is_k */
     struct weight *o;    /* [n_embd][n_head * head_dim_v] */
-    float out_scale;     /* what o gives is multiplied by this; 0: it is not */
-    bool is_gated;       /* the file's q holds a gate, too */
     struct weight *gate; /* [n_gate][n_embd], which scales what goes into o by gate_act; may be NULL */
     int64_t n_gate;      /* n_head * head_dim_v, or n_head: one for each head */
     enum act_fn gate_act;
-    float qkv_limit; /* elements of q, k and v are cut to within this of zero; 0: they are not */
+    float out_scale;                              /* what o gives is multiplied by this; 0: it is not */
     struct tensor q_bias, k_bias, v_bias, o_bias; /* a number for each row of the matrix; may be absent */
     struct tensor q_norm, k_norm;   /* weights of RMS norms before rope, [q_norm_len] and [k_norm_len]; absent: ones */
     int64_t q_norm_len, k_norm_len; /* elements that are normed together: a head's, or all of q or k; 0: no norm */
+    bool is_gated;                  /* the file's q holds a gate, too */
     bool rope_first;                /* the norms come after rope */
     bool has_unit_v_norm;           /* each head of v is normed to RMS 1 */
     bool v_is_k;                    /* v is k before its norm and rope */
@@ -106,9 +106,8 @@ struct attention {
     struct tensor q_a_norm;
     struct position_index index; /* of latent or compressed attention */
 
-    bool is_latent;
-    struct latent_attention latent; /* when is_latent */
-    bool is_compressed;
+    bool is_latent, is_compressed;
+    struct latent_attention latent;         /* when is_latent */
     struct compressed_attention compressed; /* when is_compressed */
 };
 

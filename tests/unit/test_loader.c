@@ -145,7 +145,8 @@ static void impossible_compressed_caches_are_refused(void **state)
         {"deepseek4.attention.indexer.head_count", 5, "indexer.attn_q_b.weight"},
         {"deepseek4.hyper_connection.count", 5, "2 to 4"},
         {"deepseek4.hyper_connection.count", 3, "hc_attn_fn.weight"},
-        {"deepseek4.hyper_connection.sinkhorn_iterations", 0, "at least 1"},
+        {"deepseek4.hyper_connection.sinkhorn_iterations", 0, "1 to 256"},
+        {"deepseek4.hyper_connection.sinkhorn_iterations", 257, "1 to 256"},
         {"deepseek4.hash_layer_count", 3, "ffn_gate_tid2eid.weight"},
         {"deepseek4.expert_count", 4, "8"},
     };
