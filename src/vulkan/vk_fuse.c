@@ -134,7 +134,8 @@ static bool go_together(const struct vk_heads *q, const struct vk_heads *k)
     return q->dim == k->dim && q->x.ne[1] == k->x.ne[1] && !vk_overlap(&q->x, &k->x) &&
            (!q->norm || !k->norm || q->norm->norm.eps == k->norm->norm.eps) &&
            (!q->rope || !k->rope ||
-            (q->rope->rope.mode == k->rope->rope.mode && q->rope->rope.n_rot == k->rope->rope.n_rot));
+            (q->rope->rope.mode == k->rope->rope.mode && q->rope->rope.n_rot == k->rope->rope.n_rot &&
+             q->rope->rope.off == k->rope->rope.off));
 }
 
 /* Operation i, if it stores v where `x` stores k. */
@@ -205,14 +206,24 @@ static int run_norm(struct vk *v, struct op *ops, int n)
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
 static vk_op_fn *const functions[OP_N_KIND] = {
-    [OP_EMBED] = vk_op_embed,           [OP_HEADS] = vk_op_heads,
-    [OP_ROPE_TABLE] = vk_op_rope_table, [OP_LAYER_NORM] = vk_op_layer_norm,
-    [OP_INDEX] = vk_op_index,           [OP_CONV] = vk_op_conv,
-    [OP_DELTA] = vk_op_delta,           [OP_SSM] = vk_op_delta,
-    [OP_ACT_MUL] = vk_op_act_mul,       [OP_ADD] = vk_op_add,
-    [OP_SCALE] = vk_op_scale,           [OP_SOFTCAP] = vk_op_softcap,
-    [OP_CLAMP] = vk_op_clamp,           [OP_SLICE] = vk_op_slice,
+    [OP_EMBED] = vk_op_embed,
+    [OP_HEADS] = vk_op_heads,
+    [OP_ROPE_TABLE] = vk_op_rope_table,
+    [OP_LAYER_NORM] = vk_op_layer_norm,
+    [OP_INDEX] = vk_op_index,
+    [OP_CONV] = vk_op_conv,
+    [OP_DELTA] = vk_op_delta,
+    [OP_SSM] = vk_op_delta,
+    [OP_ACT_MUL] = vk_op_act_mul,
+    [OP_ADD] = vk_op_add,
+    [OP_SCALE] = vk_op_scale,
+    [OP_SOFTCAP] = vk_op_softcap,
+    [OP_CLAMP] = vk_op_clamp,
+    [OP_SLICE] = vk_op_slice,
     [OP_SCATTER] = vk_op_scatter,
+    [OP_STREAMS_IN] = vk_op_streams_in,
+    [OP_STREAMS_OUT] = vk_op_streams_out,
+    [OP_COMPRESS] = vk_op_compress,
 };
 
 /* ROUTE, and the small matrix of the product behind it. */

@@ -87,7 +87,7 @@ static void flush_tables_of(struct vk *v, const struct op *op)
     for (int i = 0; i < OP_MAX_OUT; i++)
         if (op->weight[i])
             vk_table_flush(v, op->weight[i]->table);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < OP_MAX_STATE; i++)
         if (op->state[i].page.buffer && op->state[i].page.buffer->table)
             vk_table_flush(v, op->state[i].page.buffer->table);
     if (op->slot_pool)
@@ -170,21 +170,15 @@ bool vk_supports(struct backend *b, const struct op *op, const struct op_shapes 
     if (!has_shaders(s))
         return false;
     switch (op->kind) {
-    case OP_COMPRESS:
-    case OP_STREAMS_IN:
-    case OP_STREAMS_OUT: return false;
-    case OP_INDEX: return op->index_ratio <= 1 && vk_index_fits(v, op);
-    case OP_ATTENTION: return op->attention.ratio == 0 && vk_attention_fits(v, op);
+    case OP_INDEX: return vk_index_fits(v, op);
+    case OP_ATTENTION: return vk_attention_fits(v, op);
     case OP_DELTA:
     case OP_SSM: return vk_delta_fits(v, op);
-    case OP_ROPE_TABLE: return !op->rope_table.is_inverse;
-    case OP_ROPE: return op->rope.off == 0 && vk_head_fits(v, op->rope.head_dim);
+    case OP_ROPE: return vk_head_fits(v, op->rope.head_dim);
     case OP_KV_STORE: return vk_head_fits(v, op->state[0].page.ne[0]);
     case OP_ROUTE:
-        return op->route.score != ROUTE_SQRT_SOFTPLUS && !op->vec[3].buffer && w->n_row <= MAX_EXPERT &&
-               op->route.n_group <= MAX_GROUP && w->n_row <= vk_part_rows(v, w->type, w->k);
-    case OP_EXPERTS: return op->experts.act != ACT_SILU_CLAMPED && op->in[2].ne[0] <= MAX_EXPERT;
-    case OP_ACT_MUL: return op->act != ACT_SILU_CLAMPED;
+        return w->n_row <= MAX_EXPERT && op->route.n_group <= MAX_GROUP && w->n_row <= vk_part_rows(v, w->type, w->k);
+    case OP_EXPERTS: return op->in[2].ne[0] <= MAX_EXPERT;
     case OP_HEADS: return !w->type || w->n_row <= vk_part_rows(v, w->type, w->k);
     default: return op->kind < OP_N_KIND;
     }

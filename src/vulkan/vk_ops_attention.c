@@ -66,6 +66,20 @@ bool vk_attention_fits(const struct vk *v, const struct op *op)
     return choose_heads(v, op) > 0;
 }
 
+/* Blocks of entries of a compressed cache that a token may see, as nobody here knows its position: all positions that
+ * are behind entries are listed. */
+static int64_t most_entry_blocks(const struct op *op)
+{
+    return op->attention.ratio ? vk_groups(op->in[3].ne[0], op->attention.ratio) : 0;
+}
+
+/* And blocks in all. */
+static int64_t most_blocks(const struct op *op)
+{
+    int64_t n = op->in[3].ne[0], window = op->attention.window, wide = window / ATTENTION_BLOCK + 2;
+    return (op->attention.ratio && window && wide < n ? wide : n) + most_entry_blocks(op);
+}
+
 /* Single tokens of a few texts have few workgroups; then each block is one. There are as many as texts' pages may be.
  */
 static struct cut cut_tokens(struct vk *v, const struct op *op)
@@ -75,7 +89,7 @@ static struct cut cut_tokens(struct vk *v, const struct op *op)
     struct cut c = {
         .shader = VK_SHADER_attention, .heads = choose_heads(v, op), .n_thread = GROUP, .y = (uint32_t)m, .z = 1};
     c.n_share = vk_groups(heads_of_kv(op), c.heads);
-    int64_t n_block = op->in[3].ne[0], n_group = m * n_kv * c.n_share;
+    int64_t n_block = most_blocks(op), n_group = m * n_kv * c.n_share;
     size_t n_bytes = (size_t)(m * n_head * n_block * (op->state[1].page.ne[0] + 2)) * sizeof(float);
     if (n_group >= FEW || n_bytes > MAX_BYTES || n_block > v->limits.n_workgroup_z)
         return c;
@@ -99,8 +113,8 @@ static bool are_tiled(const struct vk *v, const struct op *op)
 {
     enum { MANY = 16, MANY_OF_TEXT = 4 };
     int64_t m = op->in[0].ne[1], n_text = op->attention.n_text;
-    return v->choices.stages_attention && !op->in[4].buffer && m >= MANY && m >= MANY_OF_TEXT * n_text &&
-           v->limits.shared_bytes >= TILE_BYTES && v->limits.n_thread >= tile_threads(op);
+    return v->choices.stages_attention && !op->in[4].buffer && !op->attention.ratio && m >= MANY &&
+           m >= MANY_OF_TEXT * n_text && v->limits.shared_bytes >= TILE_BYTES && v->limits.n_thread >= tile_threads(op);
 }
 
 static struct cut cut_tiles(const struct op *op)
@@ -119,6 +133,7 @@ static int64_t token_work(const struct op *op)
 {
     int64_t n_seen = op->in[3].ne[0] * ATTENTION_BLOCK, window = op->attention.window;
     n_seen = window && window < n_seen ? window : n_seen;
+    n_seen += most_entry_blocks(op) * ATTENTION_BLOCK;
     return op->attention.n_head * (op->state[0].page.ne[0] + op->state[1].page.ne[0]) * n_seen;
 }
 
@@ -146,6 +161,19 @@ static uint32_t position_counter(struct vk *v, const struct op *op)
     return vk_counter(v, &unit);
 }
 
+/* The caches as the shader takes them: with a compressed one that is the second, and both have where its pages are
+ * listed. */
+static void push_caches(const struct op *op, struct vk_paged *k, struct vk_paged *v)
+{
+    uint64_t pages = vk_address(&op->in[5]);
+    *k = vk_paged_push(&op->state[0]);
+    *v = vk_paged_push(&op->state[op->attention.ratio ? 2 : 1]);
+    if (!op->attention.ratio)
+        return;
+    k->part_bytes = (uint32_t)pages;
+    v->part_bytes = (uint32_t)(pages >> 32);
+}
+
 /* Some of an operation's tokens. gate: absent, or what the result is multiplied by; not where positions are chosen. */
 static void attend(struct vk *v, const struct op *op, const struct tensor *gate, enum act_fn act)
 {
@@ -155,7 +183,7 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
     const struct cut c = choose_cut(v, op);
     if (c.is_split && (!c.blocks || !c.done))
         return;
-    const struct {
+    struct {
         uint64_t q, pos, table, pages, out, sinks, gate, blocks, done;
         struct vk_paged k, v;
         uint32_t m;
@@ -169,16 +197,16 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
               .gate = vk_address(chosen->buffer ? chosen : gate),
               .blocks = c.is_split ? vk_buffer_address(c.blocks) : 0,
               .done = c.is_split ? vk_buffer_address(c.done) : 0,
-              .k = vk_paged_push(&op->state[0]),
-              .v = vk_paged_push(&op->state[1]),
               .m = (uint32_t)m,
               .window = window_of(op)};
     struct vk_touched x = {0};
+    push_caches(op, &push.k, &push.v);
     for (int i = 0; i < OP_MAX_IN; i++)
         vk_reads(&x, &op->in[i]);
     vk_reads(&x, gate);
-    vk_state(&x, &op->state[0], false);
-    vk_state(&x, &op->state[1], false);
+    for (int i = 0; i < OP_MAX_STATE; i++)
+        if (op->state[i].page.buffer)
+            vk_state(&x, &op->state[i], false);
     vk_writes(&x, &op->out[0]);
     if (c.is_split) {
         vk_whole(&x, c.blocks, true);
@@ -189,7 +217,8 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
         attention, c.n_thread, k->type, c.heads, (uint32_t)k->ne[0], (uint32_t)value->ne[0], (uint32_t)n_head,
         (uint32_t)heads_of_kv(op), gate->buffer != NULL, act, vk_float_bits(op->attention.scale),
         vk_groups(value->ne[0], GROUP), c.is_split, v->is_software ? 1 : GPU_ROWS, are_staged(v, op, c.heads),
-        position_counter(v, op), chosen->buffer ? (uint32_t)chosen->ne[0] : 0, vk_float_bits(op->attention.softcap));
+        position_counter(v, op), chosen->buffer ? (uint32_t)chosen->ne[0] : 0, vk_float_bits(op->attention.softcap),
+        (uint32_t)op->attention.ratio);
     program.shader = c.shader;
     VK_RUN(v, program, push, &x, (uint32_t)k->ne[2] * c.n_share, c.y, c.z, m * token_work(op));
 }

@@ -6,8 +6,9 @@ enum { SORT_GROUP = 128, ROWS = LAYOUT_R16_ROWS };
 bool vk_may_join_router(const struct vk *v, const struct op *route, const struct op *matmul)
 {
     const struct weight *w = matmul->weight[2];
-    return vk_is_same(&route->in[0], &matmul->in[0]) && w && !matmul->weight[3] && w->n_row <= ROWS &&
-           !matmul->vec[2].buffer && w->type == route->weight[0]->type && !vk_is_integer(v, w->type->type);
+    return !route->vec[3].buffer && vk_is_same(&route->in[0], &matmul->in[0]) && w && !matmul->weight[3] &&
+           w->n_row <= ROWS && !matmul->vec[2].buffer && w->type == route->weight[0]->type &&
+           !vk_is_integer(v, w->type->type);
 }
 
 /* A counter for each of n sets of workgroups. */
@@ -40,6 +41,7 @@ void vk_route(struct vk *v, const struct op *op, const struct op *other)
     enum { ROUTE_ROWS = 8 }; /* of a workgroup */
     const struct weight *w = op->weight[0], *w2 = other ? other->weight[2] : NULL;
     const struct tensor *y2 = other ? &other->out[2] : &none;
+    bool is_given = op->vec[3].buffer != NULL;
     int64_t m = op->in[0].ne[1], k = op->in[0].ne[0], n = w->n_row;
     const struct vk_norm *norm = vk_norm_of(v, op);
     bool by_four = vk_by_four(norm ? vk_address(&norm->x) | vk_address(&norm->w) : vk_address(&op->in[0]), k);
@@ -64,11 +66,15 @@ void vk_route(struct vk *v, const struct op *op, const struct op *other)
               .weights = vk_address(&op->out[1]),
               .scores = vk_address(&op->out[2]),
               .done = vk_buffer_address(done),
-              .other = w2 ? vk_piece_address(&w2->parts[0]) : 0,
-              .other_y = vk_address(y2),
+              .other = w2         ? vk_piece_address(&w2->parts[0])
+                       : is_given ? vk_address(&op->in[1])
+                                  : 0,
+              .other_y = vk_address(is_given ? &op->vec[3] : y2),
               .k = (uint32_t)k,
               .m = (uint32_t)m,
               .n_other = w2 ? (uint32_t)w2->n_row : 0};
+    if (is_given)
+        vk_reads(&x, &op->in[1]);
     vk_whole(&x, logits, true);
     vk_whole(&x, done, true);
     for (int i = 0; i < 3; i++)
@@ -78,7 +84,7 @@ void vk_route(struct vk *v, const struct op *op, const struct op *other)
            VK_PROGRAM(route, VK_PRODUCT_GROUP, w->type->type, tile, norm ? vk_staged(k) : 0, by_four, VK_FLOATS,
                       vk_float_bits(norm ? norm->eps : 0), (uint32_t)n, (uint32_t)op->out[0].ne[0], op->route.score,
                       op->route.norm_weights, (uint32_t)op->route.n_group, (uint32_t)op->route.n_group_used,
-                      vk_float_bits(op->route.scale)),
+                      vk_float_bits(op->route.scale), is_given),
            push, &x, vk_groups(n, ROUTE_ROWS) + (w2 ? vk_groups(w2->n_row, ROUTE_ROWS) : 0), vk_groups(m, tile), 1,
            m * n * (k + WORDS));
     vk_norm_done(v);

@@ -39,6 +39,11 @@ static int64_t rank_stride(const struct op *op)
     return op->in[3].ne[0] * ATTENTION_BLOCK;
 }
 
+static uint32_t ratio_of(const struct op *op)
+{
+    return (uint32_t)(op->index_ratio > 1 ? op->index_ratio : 1);
+}
+
 /* Tokens of a part of the operation: their ranks have bounded room, and a dispatch bounded work. */
 static int64_t part_tokens(const struct vk *v, const struct op *op)
 {
@@ -62,7 +67,7 @@ static void rank(struct vk *v, const struct op *op, struct buffer *ranks)
     const struct {
         uint64_t q, weights, pos, table, pages, ranks;
         struct vk_paged k;
-        uint32_t m, n_chosen;
+        uint32_t m, n_chosen, ratio, unused;
     } push = {.q = vk_address(&op->in[0]),
               .weights = vk_address(&op->in[4]),
               .pos = vk_address(&op->in[1]),
@@ -71,7 +76,8 @@ static void rank(struct vk *v, const struct op *op, struct buffer *ranks)
               .ranks = vk_buffer_address(ranks),
               .k = vk_paged_push(&op->state[0]),
               .m = (uint32_t)m,
-              .n_chosen = (uint32_t)op->out[0].ne[0]};
+              .n_chosen = (uint32_t)op->out[0].ne[0],
+              .ratio = ratio_of(op)};
     const struct vk_unit unit = {
         .kind = OP_INDEX, .n_bytes = elem_row_bytes(k->type, k->ne[0]), .n_float = (uint64_t)op->in[0].ne[0]};
     struct vk_touched x = {0};
@@ -92,9 +98,13 @@ static void choose(struct vk *v, const struct op *op, struct buffer *ranks)
     int64_t m = op->in[0].ne[1];
     const struct {
         uint64_t pos, ranks, chosen;
-        uint32_t stride, n_chosen;
-    } push = {vk_address(&op->in[1]), vk_buffer_address(ranks), vk_address(&op->out[0]), (uint32_t)rank_stride(op),
-              (uint32_t)op->out[0].ne[0]};
+        uint32_t stride, n_chosen, ratio, unused;
+    } push = {.pos = vk_address(&op->in[1]),
+              .ranks = vk_buffer_address(ranks),
+              .chosen = vk_address(&op->out[0]),
+              .stride = (uint32_t)rank_stride(op),
+              .n_chosen = (uint32_t)op->out[0].ne[0],
+              .ratio = ratio_of(op)};
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[1]);
     vk_whole(&x, ranks, false);

@@ -16,7 +16,8 @@ struct qkv_push {
 
 /* What a shader's constants say of the heads. */
 struct qkv_constants {
-    uint32_t n_head[3], dim, n_pair, is_neox, is_normed, is_rotated; /* the last two: bits, of q and of k */
+    uint32_t n_head[3], dim, n_pair, first, is_neox;
+    uint32_t is_normed, is_rotated; /* bits, of q and of k */
     float eps;
 };
 
@@ -38,6 +39,7 @@ static void add_heads(struct qkv_push *push, struct qkv_constants *c, struct vk_
         vk_reads(touched, &h->rope->in[1]);
         c->is_rotated |= 1u << which;
         c->n_pair = (uint32_t)(h->rope->rope.n_rot / 2);
+        c->first = (uint32_t)h->rope->rope.off;
         c->is_neox = h->rope->rope.mode == ROPE_NEOX;
     }
     if (h->norm || h->rope)
@@ -83,6 +85,6 @@ void vk_qkv(struct vk *v, const struct vk_qkv *x)
     if (m)
         VK_RUN(v,
                VK_PROGRAM(qkv, GROUP, c.n_head[Q], c.n_head[K], c.n_head[V], c.dim, dim_v, c.n_pair, c.is_neox,
-                          c.is_normed, c.is_rotated, cache[0], cache[1], vk_float_bits(c.eps)),
+                          c.is_normed, c.is_rotated, cache[0], cache[1], vk_float_bits(c.eps), c.first),
                push, &touched, n_head, m, 1, (size_t)m * n_head * c.dim * sizeof(float));
 }

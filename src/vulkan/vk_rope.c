@@ -79,6 +79,8 @@ void vk_op_rope_table(struct vk *v, const struct op *op)
         uint32_t n_pair, m;
         float magnitude, temperature;
         int32_t span, shift;
+        float sign;
+        uint32_t unused;
     } push = {vk_address(&op->in[0]),
               vk_piece_address(&t->piece),
               vk_address(&op->out[0]),
@@ -87,7 +89,9 @@ void vk_op_rope_table(struct vk *v, const struct op *op)
               a->magnitude,
               a->temperature,
               (int32_t)a->temperature_span,
-              (int32_t)a->temperature_shift};
+              (int32_t)a->temperature_shift,
+              a->is_inverse ? -1 : 1,
+              0};
     const struct vk_spread rows = vk_spread(v, push.m);
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[0]);

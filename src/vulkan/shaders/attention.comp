@@ -2,7 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 /* ATTENTION of few tokens: a workgroup of 128 threads takes a token and up to HEADS query heads that share a KV head.
  * Blocks of 64 positions are folded in ascending order into one softmax for each span, spans into the whole
- * (docs/numerics.md). With HAS_GATE the result is multiplied by a gate (ACT_MUL).
+ * (docs/numerics.md). With HAS_GATE the result is multiplied by a gate (ACT_MUL). With RATIO the blocks and spans of the
+ * compressed cache come behind those of the positions.
  *
  * IS_SPLIT: each block is a workgroup of its own (z), which leaves [dv] values, the maximum and the sum in `blocks`; the
  * last one folds them. The same operations in the same order, so that the bits are the same.
@@ -97,11 +98,12 @@ float score(uvec2 part, uint row, uint g)
 }
 
 /* Scores of rows [from, end) of block b become what values are weighed by; of other rows, and of those that are not
- * chosen, it is zero. A thread takes a row with every other head. pos: of the token. */
-void weigh_rows(uvec2 part, int b, int pos, uint from, uint end)
+ * chosen, it is zero. A thread takes a row with every other head. pos: of the token. all: nothing is chosen. */
+void weigh_rows(uvec2 part, int b, int pos, uint from, uint end, bool all)
 {
     uint row = gl_LocalInvocationID.x % BLOCK, first = gl_LocalInvocationID.x / BLOCK;
-    bool is_seen = row >= from && row < end && is_chosen(gl_WorkGroupID.y, pos, b * int(BLOCK) + int(row));
+    bool is_seen = row >= from && row < end &&
+                   (all || is_chosen(gl_WorkGroupID.y, pos, b * int(BLOCK) + int(row)));
     for (uint g = first; g < HEADS; g += N_THREAD / BLOCK)
         scores[g * STRIDE + row] = is_seen ? score(part, row, g) : NOTHING;
     barrier();
@@ -141,23 +143,58 @@ void add_values(uvec2 part, uint from, uint end)
     }
 }
 
-/* Block b of the text whose pages begin at `pages`, for a token that sees positions first to last. */
-void visit_block(int b, int first, int last, int pages, uint head_kv)
+/* What a token sees: blocks of positions, the first of which is first_block, then blocks of entries. */
+struct View {
+    int pos, first_block, n_position_block, n_block;
+    int pages; /* where its text's begin */
+    uint head_kv;
+};
+
+View view_of(uint t)
 {
-    uint page = uint(p.pages.d[pages + b]);
+    int pos = p.pos.d[t], first = first_position(pos) / int(BLOCK), n = pos / int(BLOCK) - first + 1;
+    return View(pos, first, n, n + (n_entry(pos) + int(BLOCK) - 1) / int(BLOCK), p.table.d[t],
+                gl_WorkGroupID.x / N_SHARE);
+}
+
+bool is_entry(View x, int i)
+{
+    return RATIO != 0 && i >= x.n_position_block;
+}
+
+/* Which block of its cache the i-th one is. */
+int block_of(View x, int i)
+{
+    return is_entry(x, i) ? i - x.n_position_block : x.first_block + i;
+}
+
+/* The i-th block that a token sees. */
+void visit_block(View x, int i)
+{
+    int b = block_of(x, i), first = is_entry(x, i) ? 0 : first_position(x.pos), last = x.pos;
+    uint page;
+    uvec2 keys, values_of;
+    if (is_entry(x, i)) {
+        last = n_entry(x.pos) - 1;
+        page = uint(Ints(uvec2(p.k.part_bytes, p.v.part_bytes)).d[x.pages + b]);
+        keys = part_address(p.v, page, 0);
+    } else {
+        page = uint(p.pages.d[x.pages + b]);
+        keys = part_address(p.k, page, RATIO != 0 ? 0 : x.head_kv);
+    }
+    values_of = RATIO != 0 ? keys : part_address(p.v, page, x.head_kv);
     uint from = uint(max(first - b * int(BLOCK), 0)), end = uint(min(last + 1 - b * int(BLOCK), int(BLOCK)));
-    uvec2 keys = part_address(p.k, page, head_kv), values_of = part_address(p.v, page, head_kv);
     uvec4 k[K_LOADS + 1], v[V_LOADS + 1];
-    [[unroll]] for (uint i = 0; i < K_LOADS; i++)
-        k[i] = row_four(keys, K_FOURS, i, from, end);
-    [[unroll]] for (uint i = 0; i < V_LOADS; i++)
-        v[i] = row_four(values_of, V_FOURS, i, from, end);
-    [[unroll]] for (uint i = 0; i < K_LOADS; i++)
-        stage_four(K_FOURS, K_STRIDE, i, k[i]);
+    [[unroll]] for (uint j = 0; j < K_LOADS; j++)
+        k[j] = row_four(keys, K_FOURS, j, from, end);
+    [[unroll]] for (uint j = 0; j < V_LOADS; j++)
+        v[j] = row_four(values_of, V_FOURS, j, from, end);
+    [[unroll]] for (uint j = 0; j < K_LOADS; j++)
+        stage_four(K_FOURS, K_STRIDE, j, k[j]);
     barrier();
-    weigh_rows(keys, b, last, from, end);
-    [[unroll]] for (uint i = 0; i < V_LOADS; i++)
-        stage_four(V_FOURS, V_STRIDE, i, v[i]);
+    weigh_rows(keys, b, x.pos, from, end, RATIO != 0 && !is_entry(x, i));
+    [[unroll]] for (uint j = 0; j < V_LOADS; j++)
+        stage_four(V_FOURS, V_STRIDE, j, v[j]);
     barrier();
     add_values(values_of, from, end);
     barrier(); /* the next block's come where this one's were */
@@ -245,14 +282,12 @@ void add_blocks(uint t, uint head, uint n, uint i, uint end)
 void main()
 {
     uint tid = gl_LocalInvocationID.x, t = gl_WorkGroupID.y;
-    uint head_kv = gl_WorkGroupID.x / N_SHARE, head0 = gl_WorkGroupID.x % N_SHARE * HEADS;
-    uint n = min(N_GROUP - head0, HEADS), head = head_kv * N_GROUP + head0;
-    int pos = p.pos.d[t], first = first_position(pos), pages = p.table.d[t];
-    int first_block = first / int(BLOCK), last_block = pos / int(BLOCK);
-    uint n_block = uint(last_block - first_block + 1);
+    View x = view_of(t);
+    uint head0 = gl_WorkGroupID.x % N_SHARE * HEADS;
+    uint n = min(N_GROUP - head0, HEADS), head = x.head_kv * N_GROUP + head0;
     if (tid == 0 && gl_WorkGroupID.x == 0 && gl_WorkGroupID.z == 0)
         count_tokens(t, t + 1);
-    if (IS_SPLIT != 0 && gl_WorkGroupID.z >= n_block)
+    if (IS_SPLIT != 0 && int(gl_WorkGroupID.z) >= x.n_block)
         return;
     for (uint i = tid; i < HEADS * DK; i += N_THREAD) { /* of heads that are not there: the last one again */
         uint at = i % DK;
@@ -260,23 +295,24 @@ void main()
     }
     barrier();
     if (IS_SPLIT != 0) {
-        visit_block(first_block + int(gl_WorkGroupID.z), first, pos, pages, head_kv);
+        visit_block(x, int(gl_WorkGroupID.z));
         leave_block(t, head, n);
-        if (!last_done(p.done, t * gl_NumWorkGroups.x + gl_WorkGroupID.x, n_block))
+        if (!last_done(p.done, t * gl_NumWorkGroups.x + gl_WorkGroupID.x, uint(x.n_block)))
             return;
     }
-    int b = first_block;
-    while (b <= last_block) {
-        int begin = b, end = min(b / int(SPAN_BLOCKS) * int(SPAN_BLOCKS) + int(SPAN_BLOCKS), last_block + 1);
+    int i = 0;
+    while (i < x.n_block) {
+        int begin = i, left = (is_entry(x, i) ? x.n_block : x.n_position_block) - i;
+        int end = i + min(int(SPAN_BLOCKS) - block_of(x, i) % int(SPAN_BLOCKS), left);
         begin_span();
         if (IS_SPLIT != 0)
-            add_blocks(t, head, n, uint(b - first_block), uint(end - first_block));
-        for (; IS_SPLIT == 0 && b < end; b++) {
-            visit_block(b, first, pos, pages, head_kv);
+            add_blocks(t, head, n, uint(i), uint(end));
+        for (; IS_SPLIT == 0 && i < end; i++) {
+            visit_block(x, i);
             add_block();
         }
-        add_span(begin == first_block);
-        b = end;
+        add_span(begin == 0);
+        i = end;
     }
     for (uint g = 0; g < n; g++)
         for (uint c = 0; c < COLUMNS && tid + c * N_THREAD < DV; c++)

@@ -15,6 +15,10 @@ layout(constant_id = 9) const float SCALE = 1;
 layout(constant_id = 14) const uint COUNTER = 0;  /* of positions (counters.glsl) */
 layout(constant_id = 15) const uint N_CHOSEN = 0; /* positions that a token sees at most; 0: all */
 layout(constant_id = 16) const float SOFTCAP = 0; /* the bound of scores; 0: none */
+/* Positions for each entry of a compressed cache, which comes behind the window: what is chosen are entries then, and
+ * keys are values. Caches have one part; instead of the bytes to the next one there is where the entries' pages are
+ * listed. 0: there is none. */
+layout(constant_id = 17) const uint RATIO = 0;
 
 const uint BLOCK = 64, SPAN_BLOCKS = 8, N_SHARE = (N_GROUP + HEADS - 1) / HEADS;
 
@@ -24,7 +28,7 @@ layout(push_constant) uniform Push {
     Floats out_, sinks, gate; /* gate: with N_CHOSEN what is chosen instead, [N_CHOSEN] for each token */
     SharedFloats blocks; /* of single tokens: [DV + 2] for each block of each head of each token */
     SharedWords done;    /* a counter for each token's workgroups but for z */
-    Paged k, v;
+    Paged k, v; /* v: with RATIO the compressed cache */
     uint m;     /* tokens */
     int window; /* positions that a token sees at most; less than 0: its chunk of so many; 0: all */
 } p;
@@ -66,16 +70,35 @@ int first_position(int pos)
     return p.window != 0 && pos >= p.window ? pos - p.window + 1 : 0;
 }
 
-/* How many positions a token at pos sees. */
-uint n_visible(int pos)
+/* Entries that there are for a token at pos. */
+int n_entry(int pos)
 {
-    return N_CHOSEN != 0 && pos >= int(N_CHOSEN) ? N_CHOSEN : uint(pos - first_position(pos) + 1);
+    return RATIO == 0 ? 0 : (pos + 1) / int(RATIO);
 }
 
-/* Whether token t, which is at pos, sees a position before it: what is chosen ascends. */
+/* How many positions, or entries, a token at pos chooses from. */
+int n_choice(int pos)
+{
+    return RATIO == 0 ? pos + 1 : n_entry(pos);
+}
+
+/* How many positions a token at pos sees, and entries. */
+uint n_visible(int pos)
+{
+    uint n = uint(pos - first_position(pos) + 1), most = N_CHOSEN == 0 ? 0xffffffffu : N_CHOSEN;
+    return RATIO == 0 ? min(n, most) : n + min(uint(n_entry(pos)), most);
+}
+
+/* How many of these are read for a token whose text's one before it has been there: what that had none of. */
+uint n_more(int pos)
+{
+    return RATIO != 0 && (pos + 1) % int(RATIO) == 0 ? 2 : 1;
+}
+
+/* Whether token t, which is at pos, sees a position before it, or an entry: what is chosen ascends. */
 bool is_chosen(uint t, int pos, int position)
 {
-    if (N_CHOSEN == 0 || pos < int(N_CHOSEN))
+    if (N_CHOSEN == 0 || n_choice(pos) <= int(N_CHOSEN))
         return true;
     Ints chosen = Ints(uvec2(p.gate));
     uint low = t * N_CHOSEN, end = low + N_CHOSEN, high = end;
@@ -93,11 +116,13 @@ bool is_chosen(uint t, int pos, int position)
  * text once. */
 void count_tokens(uint t, uint end)
 {
-    uint seen = 0, read = end - t;
-    for (uint i = t; i < end; i++)
+    uint seen = 0, read = 0;
+    for (uint i = t; i < end; i++) {
         seen += n_visible(p.pos.d[i]);
+        read += n_more(p.pos.d[i]);
+    }
     if (t == 0 || p.table.d[t - 1] != p.table.d[t])
-        read += n_visible(p.pos.d[t]) - 1;
+        read += n_visible(p.pos.d[t]) - n_more(p.pos.d[t]);
     count_work(COUNTER, seen, read);
 }
 

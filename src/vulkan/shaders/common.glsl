@@ -50,7 +50,8 @@ layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Sha
 };
 
 /* ACTIVATION as enum act_fn. */
-const uint ACT_SILU = 0, ACT_GELU = 1, ACT_SIGMOID = 2, ACT_SWIGLU_OAI = 3, ACT_NONE = 4, ACT_RELU = 5, ACT_SOFTPLUS = 6;
+const uint ACT_SILU = 0, ACT_GELU = 1, ACT_SIGMOID = 2, ACT_SWIGLU_OAI = 3, ACT_NONE = 4, ACT_RELU = 5, ACT_SOFTPLUS = 6,
+           ACT_SILU_CLAMPED = 7;
 
 bool is_null(Floats p)
 {
@@ -173,13 +174,16 @@ float softplus(float x)
     return max(x, 0.0) + log1p_of(exp_of(-abs(x)));
 }
 
-/* act(gate) * up, as kernels.h has the formulas; limit: of ACT_SILU, or 0 */
+/* act(gate) * up, as kernels.h has the formulas; limit: of ACT_SILU and ACT_SILU_CLAMPED, or 0 */
 float activate(uint act, float limit, float gate, float up)
 {
     precise float y;
     if (act == ACT_SILU) {
         y = gate * sigmoid(gate);
         y = limit > 0.0 ? min(y, limit) * clamp(up, -limit, limit) : y * up;
+    } else if (act == ACT_SILU_CLAMPED) {
+        float g = limit > 0.0 ? min(gate, limit) : gate;
+        y = g * sigmoid(g) * (limit > 0.0 ? clamp(up, -limit, limit) : up);
     } else if (act == ACT_GELU) {
         y = 0.5 * gate * (1.0 + tanh_of(0.7978845608028654 * (gate + 0.044715 * gate * gate * gate))) * up;
     } else if (act == ACT_SIGMOID) {

@@ -11,7 +11,7 @@ layout(push_constant) uniform Push {
     Ints pos;
     Words ranks; /* [stride] for each token */
     Ints chosen; /* [n_chosen] for each token */
-    uint stride, n_chosen;
+    uint stride, n_chosen, ratio; /* ratio: as in index_ranks.comp */
 } p;
 
 shared uint counts[N_DIGIT], sums[N_THREAD], found_digit, found_left;
@@ -63,7 +63,7 @@ uint add_before(uint x)
 void main()
 {
     uint tid = gl_LocalInvocationID.x, t = gl_WorkGroupID.y, at = t * p.stride, to = t * p.n_chosen;
-    uint n = uint(p.pos.d[t]) + 1;
+    uint n = (uint(p.pos.d[t]) + 1) / p.ratio;
     if (n <= p.n_chosen) {
         for (uint i = tid; i < p.n_chosen; i += N_THREAD)
             p.chosen.d[to + i] = i < n ? int(i) : -1;

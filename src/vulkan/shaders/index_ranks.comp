@@ -19,6 +19,7 @@ layout(push_constant) uniform Push {
     Words ranks; /* [workgroups in x * BLOCK] for each token */
     Paged k;
     uint m, n_chosen;
+    uint ratio; /* positions of the text for each of the cache's, which are what is meant here */
 } p;
 
 shared float query[DIM];
@@ -34,7 +35,7 @@ uint rank_of(float score)
 void main()
 {
     uint tid = gl_LocalInvocationID.x, t = gl_WorkGroupID.y, block = gl_WorkGroupID.x;
-    uint n = uint(p.pos.d[t]) + 1;
+    uint n = (uint(p.pos.d[t]) + 1) / p.ratio;
     if (n <= p.n_chosen || block * BLOCK >= n)
         return;
     if (tid == 0 && block == 0) /* of a text's positions each is read for its last token */

@@ -19,6 +19,7 @@ layout(constant_id = 9) const uint ROTATED = 0;
 layout(constant_id = 10) const uint CACHE_OF_K = 0;
 layout(constant_id = 11) const uint CACHE_OF_V = 0;
 layout(constant_id = 12) const float EPS = 0;
+layout(constant_id = 13) const uint FIRST = 0; /* of a head's elements that are rotated */
 
 layout(push_constant) uniform Push {
     Floats x[3];             /* q, k, v */
@@ -114,7 +115,7 @@ void norm(uint which)
 void rotate(uint which)
 {
     for (uint i = gl_LocalInvocationID.x; i < N_PAIR; i += NORM_THREADS) {
-        uint first = IS_NEOX != 0 ? i : 2 * i, second = first + (IS_NEOX != 0 ? N_PAIR : 1);
+        uint first = FIRST + (IS_NEOX != 0 ? i : 2 * i), second = first + (IS_NEOX != 0 ? N_PAIR : 1);
         uint at = 2 * (gl_WorkGroupID.y * N_PAIR + i);
         float c = p.cs[which].d[at], s = p.cs[which].d[at + 1];
         precise float a = row[first], b = row[second];

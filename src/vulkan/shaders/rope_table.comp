@@ -11,6 +11,7 @@ layout(push_constant) uniform Push {
     uint n_pair, m;
     float magnitude, temperature;
     int span, shift;
+    float sign; /* of angles: -1 turns back */
 } p;
 
 const float TAU_16 = 0.39269908169872414; /* a sixteenth of a turn */
@@ -61,5 +62,5 @@ void main()
         size *= 1.0 + p.temperature * log_of(uint((int(pos) + p.shift) / p.span) + 1);
     uint at = 2 * (t * p.n_pair + i);
     p.y.d[at] = cs.x * size;
-    p.y.d[at + 1] = cs.y * size;
+    p.y.d[at + 1] = cs.y * p.sign * size;
 }

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 /* ROUTE: workgroup (g, t) computes logits 8 g of TILE tokens; the last one of a tile chooses the experts of its tokens,
  * by the rules of backend/route.c. With STAGED x is one row, which is normed first (RMS_NORM and ROUTE). Another matrix
- * of up to sixteen rows may be multiplied by the way. */
+ * of up to sixteen rows may be multiplied by the way. With IS_GIVEN nothing is chosen: a table has each token's experts. */
 #include "common.glsl"
 #include "done.glsl"
 
@@ -18,8 +18,9 @@ layout(constant_id = 10) const uint IS_NORMED = 0;
 layout(constant_id = 11) const uint N_GROUP = 1;
 layout(constant_id = 12) const uint N_GROUP_USED = 1;
 layout(constant_id = 13) const float SCALE = 1;
+layout(constant_id = 14) const uint IS_GIVEN = 0;
 
-const uint SOFTMAX = 0, SIGMOID = 1, SOFTMAX_CHOSEN = 2; /* as enum route_score */
+const uint SOFTMAX = 0, SIGMOID = 1, SOFTMAX_CHOSEN = 2, SQRT_SOFTPLUS = 3; /* as enum route_score */
 const float LOWEST = -3.402823466e38, SMALLEST_SUM = 6.103515625e-5;
 const uint OUT_BITS = 0xff800000u; /* minus infinity: out of the choice */
 
@@ -32,7 +33,7 @@ layout(push_constant) uniform Push {
     Ints ids;
     Floats weights, scores;
     SharedWords done; /* a counter for each tile */
-    Words other;      /* the other matrix, or null, and its product */
+    Words other;      /* the other matrix, or null, and its product; with IS_GIVEN the tokens' ids, and the table */
     Floats other_y;
     uint k, m, n_other; /* n_other: its rows */
 } p;
@@ -164,6 +165,18 @@ void choose_best()
     barrier();
 }
 
+/* Takes the experts that the table has for token t. */
+void take_given(uint t)
+{
+    uint at = p.other.d[t] * N_USED;
+    for (uint r = gl_LocalInvocationID.x; r < N_USED; r += N_THREAD) {
+        int expert = Ints(uvec2(p.other_y)).d[at + r];
+        chosen[r] = expert;
+        weight[r] = score[expert];
+    }
+    barrier();
+}
+
 /* What the chosen one of rank r, whose score is in weight[], is weighed by. */
 float weighed(uint r)
 {
@@ -195,7 +208,7 @@ void choose(uint t)
     barrier(); /* the token before is done */
     for (uint i = tid; i < N; i += N_THREAD) {
         float x = p.logits.d[t * N + i];
-        score[i] = SCORE == SIGMOID ? sigmoid(x) : x;
+        score[i] = SCORE == SIGMOID ? sigmoid(x) : SCORE == SQRT_SOFTPLUS ? sqrt(softplus(x)) : x;
     }
     barrier();
     if (SCORE == SOFTMAX)
@@ -210,7 +223,10 @@ void choose(uint t)
     if (!is_null(p.scores) && SCORE != SOFTMAX_CHOSEN)
         for (uint i = tid; i < N; i += N_THREAD)
             p.scores.d[t * N + i] = is_out(choice[i]) ? 0.0 : score[i];
-    choose_best();
+    if (IS_GIVEN != 0)
+        take_given(t);
+    else
+        choose_best();
     for (uint r = tid; r < N_USED; r += N_THREAD) {
         p.ids.d[at + r] = chosen[r];
         p.weights.d[at + r] = weighed(r);

@@ -1,0 +1,77 @@
+/* STREAMS_IN, STREAMS_OUT and COMPRESS. */
+#include "vulkan/vk_ops.h"
+
+enum { GROUP = 64 };
+
+void vk_op_streams_in(struct vk *v, const struct op *op)
+{
+    enum { IN_GROUP = 128 };
+    int64_t n = op->out[0].ne[0], m = op->in[0].ne[1], n_stream = op->in[0].ne[0] / n;
+    const struct vk_spread rows = vk_spread(v, m);
+    const struct {
+        uint64_t x, mix, y, scale, base;
+        uint32_t n, m;
+        float eps;
+        uint32_t unused;
+    } push = {.x = vk_address(&op->in[0]),
+              .mix = vk_address(&op->in[1]),
+              .y = vk_address(&op->out[0]),
+              .scale = vk_address(&op->vec[0]),
+              .base = vk_address(&op->vec[1]),
+              .n = (uint32_t)n,
+              .m = (uint32_t)m,
+              .eps = op->streams.eps};
+    struct vk_touched x = {0};
+    vk_reads(&x, &op->in[0]);
+    vk_writes(&x, &op->out[0]);
+    vk_writes(&x, &op->out[1]);
+    VK_RUN(v,
+           VK_PROGRAM(streams_in, IN_GROUP, (uint32_t)n_stream, op->in[1].ne[0] != n_stream,
+                      (uint32_t)op->streams.n_iteration),
+           push, &x, 1, rows.y, rows.z, tensor_bytes(&op->in[0]));
+}
+
+void vk_op_streams_out(struct vk *v, const struct op *op)
+{
+    int64_t n = op->in[0].ne[0], m = op->in[0].ne[1];
+    const struct vk_spread rows = vk_spread(v, m);
+    const struct {
+        uint64_t y, x, mix;
+        uint32_t n, m;
+    } push = {vk_address(&op->in[0]), vk_address(&op->out[0]), vk_address(&op->in[2]), (uint32_t)n, (uint32_t)m};
+    struct vk_touched x = {0};
+    vk_reads(&x, &op->in[0]);
+    vk_reads(&x, &op->in[2]);
+    vk_writes(&x, &op->out[0]);
+    VK_RUN(v, VK_PROGRAM(streams_out, GROUP, (uint32_t)(op->out[0].ne[0] / n)), push, &x, vk_groups(n, GROUP), rows.y,
+           rows.z, 2 * tensor_bytes(&op->out[0]));
+}
+
+void vk_op_compress(struct vk *v, const struct op *op)
+{
+    int64_t n = op->out[0].ne[0], m = op->in[0].ne[0];
+    const struct vk_spread rows = vk_spread(v, m);
+    const struct {
+        uint64_t at, table, pages, bias, y;
+        struct vk_paged x, gate;
+        uint32_t n, width, ratio, m;
+    } push = {.at = vk_address(&op->in[0]),
+              .table = vk_address(&op->in[1]),
+              .pages = vk_address(&op->in[2]),
+              .bias = vk_address(&op->vec[0]),
+              .y = vk_address(&op->out[0]),
+              .x = vk_paged_push(&op->state[0]),
+              .gate = vk_paged_push(&op->state[1]),
+              .n = (uint32_t)n,
+              .width = (uint32_t)op->vec[0].ne[0],
+              .ratio = (uint32_t)op->vec[0].ne[1],
+              .m = (uint32_t)m};
+    struct vk_touched x = {0};
+    for (int i = 0; i < 3; i++)
+        vk_reads(&x, &op->in[i]);
+    vk_state(&x, &op->state[0], false);
+    vk_state(&x, &op->state[1], false);
+    vk_writes(&x, &op->out[0]);
+    VK_RUN(v, VK_PROGRAM(compress, GROUP), push, &x, vk_groups(n, GROUP), rows.y, rows.z,
+           3 * m * (int64_t)sizeof(float) * tensor_n_elem(&op->vec[0]));
+}
