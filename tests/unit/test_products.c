@@ -196,12 +196,12 @@ static void matrices_of_several_types_are_multiplied_at_once(void **state)
 
 /* ---- ROUTE ----------------------------------------------------------------------------------------------------- */
 
-enum { R_EXPERT = 40, R_USED = 6, R_K = 24 };
+enum { R_EXPERT = 40, R_USED = 6, R_K = 24, R_VOCAB = 7 };
 
 struct routing {
     float router[R_EXPERT * R_K], x[MAX_M * R_K], bias[R_EXPERT], choice_bias[R_EXPERT], factors[R_EXPERT];
     float weights[MAX_M * R_USED], scores[MAX_M * R_EXPERT];
-    int32_t ids[MAX_M * R_USED];
+    int32_t ids[MAX_M * R_USED], tokens[MAX_M], given[R_VOCAB * R_USED]; /* given: the experts of each token id */
 };
 
 /* Token t's choice by the reference, from logits in double. */
@@ -209,6 +209,7 @@ static void expect_choice(const struct routing *d, const struct op *op, int t)
 {
     float logits[R_EXPERT], work[R_EXPERT], weights[R_USED], scores[R_EXPERT];
     int32_t ids[R_USED];
+    const int32_t *given = d->given + d->tokens[t] * R_USED;
     for (int e = 0; e < R_EXPERT; e++) {
         double sum = op->vec[0].buffer ? d->bias[e] : 0;
         for (int k = 0; k < R_K; k++)
@@ -222,6 +223,7 @@ static void expect_choice(const struct routing *d, const struct op *op, int t)
                                                        .k = R_USED,
                                                        .logits = logits,
                                                        .choice = work,
+                                                       .given = op->vec[3].buffer ? given : NULL,
                                                        .ids = ids,
                                                        .weights = weights,
                                                        .scores = scores});
@@ -242,21 +244,29 @@ static void routers_of_each_kind_choose_as_the_reference(void **state)
     fill(f, d->bias, R_EXPERT);
     fill(f, d->choice_bias, R_EXPERT);
     fill(f, d->factors, R_EXPERT);
+    for (int t = 0; t < MAX_M; t++)
+        d->tokens[t] = t * 3 % R_VOCAB;
+    for (int i = 0; i < R_VOCAB * R_USED; i++)
+        d->given[i] = (i * 11 + i / R_USED) % R_EXPERT;
     struct weight *w = weight_from(f, QUANT_F32, R_K, R_EXPERT, d->router);
     struct tensor x = tensor_f32(f, R_K, MAX_M, 1, d->x), ids = tensor_i32(f, R_USED, MAX_M, NULL);
     struct tensor weights = tensor_f32(f, R_USED, MAX_M, 1, NULL), scores = tensor_f32(f, R_EXPERT, MAX_M, 1, NULL);
-    struct tensor vec[3] = {tensor_f32(f, R_EXPERT, 1, 1, d->bias), tensor_f32(f, R_EXPERT, 1, 1, d->choice_bias),
-                            tensor_f32(f, R_EXPERT, 1, 1, d->factors)};
-    for (int kind = 0; kind < 24; kind++) {
-        struct op op = {.kind = OP_ROUTE, .in = {x}, .out = {ids, weights, scores}, .weight = {w}};
-        op.route.score = kind % 3;
-        op.route.norm_weights = kind % 2;
+    struct tensor vec[4] = {tensor_f32(f, R_EXPERT, 1, 1, d->bias), tensor_f32(f, R_EXPERT, 1, 1, d->choice_bias),
+                            tensor_f32(f, R_EXPERT, 1, 1, d->factors), tensor_i32(f, R_USED, R_VOCAB, d->given)};
+    struct tensor tokens = tensor_i32(f, MAX_M, 1, d->tokens);
+    for (int kind = 0; kind < 48; kind++) {
+        struct op op = {.kind = OP_ROUTE, .in = {x, tokens}, .out = {ids, weights, scores}, .weight = {w}};
+        bool has_groups = kind / 8 % 2, is_given = kind % 3 == 2;
+        op.route.score = kind % 4;
+        op.route.norm_weights = kind / 4 % 2;
         op.route.scale = 1.5f;
-        op.route.n_group = kind % 4 < 2 ? 1 : 8;
-        op.route.n_group_used = kind % 4 < 2 ? 1 : 3;
+        op.route.n_group = has_groups ? 8 : 1;
+        op.route.n_group_used = has_groups ? 3 : 1;
         for (int i = 0; i < 3; i++)
-            if (kind >> i & 1 || kind > 12)
+            if ((kind * 5) >> i & 1 || kind > 24)
                 op.vec[i] = vec[i];
+        if (is_given)
+            op.vec[3] = vec[3];
         backend_enqueue(f->device, &op);
         assert_int_equal(backend_read(f->device, &ids, d->ids, &e), ERR_OK);
         read_back(f, &weights, d->weights);
@@ -264,7 +274,7 @@ static void routers_of_each_kind_choose_as_the_reference(void **state)
         for (int t = 0; t < MAX_M; t++)
             expect_choice(d, &op, t);
     }
-    struct tensor *all[] = {&x, &ids, &weights, &scores, &vec[0], &vec[1], &vec[2]};
+    struct tensor *all[] = {&x, &tokens, &ids, &weights, &scores, &vec[0], &vec[1], &vec[2], &vec[3]};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         backend_buffer_close(f->device, &all[i]->buffer);
     backend_weight_close(f->device, &w);

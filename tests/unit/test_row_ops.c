@@ -278,21 +278,25 @@ static void a_scatter_writes_the_rows_that_are_listed_and_no_others(void **state
 
 /* ---- ACT_MUL ------------------------------------------------------------------------------------------------- */
 
-/* act(x) * up, either factor within a limit, if there is one */
-static double multiplied(double act, double up, double limit)
-{
-    return limit > 0 ? fmin(act, limit) * fmax(-limit, fmin(limit, up)) : act * up;
-}
-
 static double activated(enum act_fn act, double x)
 {
     switch (act) {
-    case ACT_SILU: return x / (1 + exp(-x));
+    case ACT_SILU:
+    case ACT_SILU_CLAMPED: return x / (1 + exp(-x));
     case ACT_SIGMOID: return 1 / (1 + exp(-x));
     case ACT_RELU: return fmax(x, 0);
     case ACT_SOFTPLUS: return fmax(x, 0) + log1p(exp(-fabs(x)));
     default: return x;
     }
+}
+
+/* act(gate) * up, either factor within a limit, if there is one */
+static double multiplied(enum act_fn act, double gate, double up, double limit)
+{
+    if (limit == 0)
+        return activated(act, gate) * up;
+    double by = act == ACT_SILU_CLAMPED ? activated(act, fmin(gate, limit)) : fmin(activated(act, gate), limit);
+    return by * fmax(-limit, fmin(limit, up));
 }
 
 static void a_gate_may_be_one_for_several_elements(void **state)
@@ -301,7 +305,8 @@ static void a_gate_may_be_one_for_several_elements(void **state)
     static const struct {
         enum act_fn fn;
         float limit;
-    } acts[] = {{ACT_SILU, 0}, {ACT_SILU, 0.5f}, {ACT_SIGMOID, 0}, {ACT_NONE, 0}, {ACT_RELU, 0}, {ACT_SOFTPLUS, 0}};
+    } acts[] = {{ACT_SILU, 0}, {ACT_SILU, 0.5f},  {ACT_SIGMOID, 0},      {ACT_NONE, 0},
+                {ACT_RELU, 0}, {ACT_SOFTPLUS, 0}, {ACT_SILU_CLAMPED, 0}, {ACT_SILU_CLAMPED, 0.5f}};
     struct fixture *f = *state;
     float gate[M * N], x[M * N], got[M * N];
     fill(f, gate, M * N);
@@ -320,8 +325,7 @@ static void a_gate_may_be_one_for_several_elements(void **state)
                                                         .act_limit = acts[k].limit});
                 read_back(f, &out, got);
                 for (int i = 0; i < M * N; i++) {
-                    double by = activated(acts[k].fn, (double)gate[i / each]);
-                    double want = multiplied(by, (double)x[i], (double)acts[k].limit);
+                    double want = multiplied(acts[k].fn, (double)gate[i / each], (double)x[i], (double)acts[k].limit);
                     if (!(fabs(got[i] - want) <= 1e-5 * fabs(want) + 1e-30))
                         fail_msg("act %d, limit %g, %d each, element %d: %g, expected %g", acts[k].fn,
                                  (double)acts[k].limit, (int)each, i, (double)got[i], want);
@@ -330,6 +334,200 @@ static void a_gate_may_be_one_for_several_elements(void **state)
                 for (int i = 0; i < 3; i++)
                     backend_buffer_close(f->device, &all[i]->buffer);
             }
+}
+
+/* ---- ROPE ---------------------------------------------------------------------------------------------------- */
+
+enum { ROPE_HEADS = 3, ROPE_DIM = 40, N_ROT = 12 };
+
+static const int32_t rope_pos[M] = {0, 1, 77, 4000, 123456};
+
+/* Rows of heads, rotated from element `off` of each on. */
+static void rotate(double *x, enum rope_mode mode, int64_t off, const struct rope_angles *a)
+{
+    for (int i = 0; i < M * ROPE_HEADS * N_ROT / 2; i++) {
+        int head = i / (N_ROT / 2), pair = i % (N_ROT / 2), step = mode == ROPE_NEOX ? 1 : 2;
+        double angle = rope_pos[head / ROPE_HEADS] * pow((double)a->freq_base, -2.0 * pair / N_ROT);
+        double c = cos(angle) * (double)a->magnitude, s = sin(angle) * (double)a->magnitude * (a->is_inverse ? -1 : 1);
+        double *first = x + head * ROPE_DIM + off + pair * step;
+        double *second = first + (mode == ROPE_NEOX ? N_ROT / 2 : 1), before = *first;
+        *first = before * c - *second * s;
+        *second = before * s + *second * c;
+    }
+}
+
+static void expect_rotated(const float *x, const float *got, enum rope_mode mode, int64_t off,
+                           const struct rope_angles *a)
+{
+    double want[M * ROPE_HEADS * ROPE_DIM];
+    for (int i = 0; i < M * ROPE_HEADS * ROPE_DIM; i++)
+        want[i] = (double)x[i];
+    rotate(want, mode, off, a);
+    for (int i = 0; i < M * ROPE_HEADS * ROPE_DIM; i++)
+        if (!(fabs((double)got[i] - want[i]) < 1e-5))
+            fail_msg("from %d on, %s, element %d: %g, expected %g", (int)off, a->is_inverse ? "back" : "forth", i,
+                     (double)got[i], want[i]);
+}
+
+/* Two tensors, rotated from different elements on, and the second one stored: what follows each other may be one
+ * dispatch on a GPU. */
+static void heads_are_rotated_from_any_element_on_and_back(void **state)
+{
+    enum { N = ROPE_HEADS * ROPE_DIM };
+    static const int64_t offs[] = {0, 3, ROPE_DIM - N_ROT};
+    struct fixture *f = *state;
+    float x[M * N], got[M * N];
+    int32_t rows[M], zeros[M] = {0};
+    fill(f, x, M * N);
+    for (int t = 0; t < M; t++)
+        rows[t] = t;
+    struct tensor pos = tensor_i32(f, M, 1, rope_pos), at = tensor_i32(f, M, 1, rows),
+                  pages = tensor_i32(f, 1, 1, zeros), lists = tensor_i32(f, M, 1, zeros);
+    struct tensor table = tensor_f32(f, N_ROT, M, 1, NULL), q = tensor_f32(f, N, M, 1, NULL),
+                  k = tensor_f32(f, N, M, 1, NULL);
+    struct paged cache = paged_zeros(f, ELEM_F32, ROPE_DIM, ATTENTION_BLOCK, ROPE_HEADS, 1, false);
+    for (int i = 0; i < 12; i++) {
+        enum rope_mode mode = i % 2 ? ROPE_NEOX : ROPE_NORMAL;
+        const struct rope_angles angles = {
+            .freq_base = 10000, .freq_scale = 1, .magnitude = 1.5f, .is_inverse = i / 2 % 2};
+        int64_t q_off = offs[i / 4], k_off = offs[(i / 4 + i % 3) % 3];
+        backend_write(f->device, &q, x);
+        backend_write(f->device, &k, x);
+        backend_enqueue(f->device,
+                        &(struct op){.kind = OP_ROPE_TABLE, .in = {pos}, .out = {table}, .rope_table = angles});
+        backend_enqueue(
+            f->device,
+            &(struct op){.kind = OP_ROPE, .in = {q, table}, .out = {q}, .rope = {mode, ROPE_DIM, N_ROT, q_off}});
+        backend_enqueue(
+            f->device,
+            &(struct op){.kind = OP_ROPE, .in = {k, table}, .out = {k}, .rope = {mode, ROPE_DIM, N_ROT, k_off}});
+        backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {k, at, lists, pages}, .state = {cache}});
+        read_back(f, &q, got);
+        expect_rotated(x, got, mode, q_off, &angles);
+        read_back(f, &k, got);
+        expect_rotated(x, got, mode, k_off, &angles);
+    }
+    struct tensor *all[] = {&pos, &at, &pages, &lists, &table, &q, &k, &cache.page};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        backend_buffer_close(f->device, &all[i]->buffer);
+}
+
+/* ---- STREAMS_IN, STREAMS_OUT ------------------------------------------------------------------------------------ */
+
+enum { S_N = 300, S_MIX = OP_MAX_STREAM * (OP_MAX_STREAM + 2) };
+
+struct streams {
+    int n, n_mix, n_iteration;
+    double eps;
+    float x[M * OP_MAX_STREAM * S_N], y[M * S_N], mix[M * S_MIX], scale[3], base[S_MIX];
+};
+
+/* Divides numbers that are `step` apart by their sum and eps. */
+static void divide(double *x, int n, int step, double eps)
+{
+    double sum = eps;
+    for (int i = 0; i < n; i++)
+        sum += x[i * step];
+    for (int i = 0; i < n; i++)
+        x[i * step] /= sum;
+}
+
+/* What STREAMS_IN makes of a token's mix. */
+static void mix_streams(const struct streams *s, const float *mix, double *out)
+{
+    int n = s->n;
+    double *c = out + 2 * n;
+    for (int i = 0; i < s->n_mix; i++)
+        out[i] = (double)mix[i] * (double)s->scale[i / n < 2 ? i / n : 2] + (double)s->base[i];
+    for (int i = 0; i < n; i++)
+        out[i] = 1 / (1 + exp(-out[i])) + s->eps;
+    if (s->n_mix == n)
+        return;
+    for (int i = n; i < 2 * n; i++)
+        out[i] = 2 / (1 + exp(-out[i]));
+    for (int i = 0; i < n * n; i++)
+        c[i] = exp(c[i]);
+    for (int i = 0; i < n; i++) {
+        divide(c + i * n, n, 1, 0);
+        for (int j = 0; j < n; j++)
+            c[i * n + j] += s->eps;
+    }
+    for (int k = 0; k < s->n_iteration; k++) {
+        for (int i = 0; k > 0 && i < n; i++)
+            divide(c + i * n, n, 1, s->eps);
+        for (int i = 0; i < n; i++)
+            divide(c + i, n, n, s->eps);
+    }
+}
+
+static void expect_near(const char *what, int at, float got, double want)
+{
+    if (!(fabs((double)got - want) < 1e-5))
+        fail_msg("%s, element %d: %g, expected %g", what, at, (double)got, want);
+}
+
+/* Runs STREAMS_IN and, where there are weights for it, STREAMS_OUT of some y. */
+static void expect_streams(struct fixture *f, struct streams *s)
+{
+    int n = s->n;
+    bool has_all = s->n_mix > n;
+    static float y[M * S_N], x[M * OP_MAX_STREAM * S_N], mix[M * S_MIX];
+    struct tensor tx = tensor_f32(f, n * S_N, M, 1, s->x), tmix = tensor_f32(f, s->n_mix, M, 1, s->mix);
+    struct tensor ty = tensor_f32(f, S_N, M, 1, s->y), h = tensor_f32(f, S_N, M, 1, NULL);
+    struct tensor scale = tensor_f32(f, has_all ? 3 : 1, 1, 1, s->scale), base = tensor_f32(f, s->n_mix, 1, 1, s->base);
+    backend_enqueue(f->device, &(struct op){.kind = OP_STREAMS_IN,
+                                            .in = {tx, tmix},
+                                            .out = {h, tmix},
+                                            .vec = {scale, base},
+                                            .streams = {(float)s->eps, s->n_iteration}});
+    if (has_all)
+        backend_enqueue(f->device, &(struct op){.kind = OP_STREAMS_OUT, .in = {ty, tx, tmix}, .out = {tx}});
+    read_back(f, &h, y);
+    read_back(f, &tx, x);
+    read_back(f, &tmix, mix);
+    for (int t = 0; t < M; t++) {
+        double by[S_MIX];
+        const float *old = s->x + t * n * S_N;
+        mix_streams(s, s->mix + t * s->n_mix, by);
+        for (int i = 0; i < s->n_mix; i++)
+            expect_near("the mix", i, mix[t * s->n_mix + i], by[i]);
+        for (int i = 0; i < S_N; i++) {
+            double sum = 0;
+            for (int j = 0; j < n; j++)
+                sum += by[j] * (double)old[j * S_N + i];
+            expect_near("what comes in", i, y[t * S_N + i], sum);
+        }
+        for (int i = 0; i < n * S_N; i++) {
+            double sum = has_all ? by[n + i / S_N] * (double)s->y[t * S_N + i % S_N] : (double)old[i];
+            for (int j = 0; has_all && j < n; j++)
+                sum += by[2 * n + j * n + i / S_N] * (double)old[j * S_N + i % S_N];
+            expect_near("what goes out", i, x[t * n * S_N + i], sum);
+        }
+    }
+    struct tensor *all[] = {&tx, &tmix, &ty, &h, &scale, &base};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        backend_buffer_close(f->device, &all[i]->buffer);
+}
+
+/* eps is large, so that it counts. */
+static void streams_are_weighed_and_mixed(void **state)
+{
+    struct fixture *f = *state;
+    struct streams *s = calloc(1, sizeof *s);
+    for (s->n = 2; s->n <= OP_MAX_STREAM; s->n++)
+        for (int kind = 0; kind < 4; kind++) {
+            s->n_mix = kind == 0 ? s->n : s->n * (s->n + 2);
+            s->n_iteration = kind;
+            s->eps = 0.05f;
+            fill(f, s->x, sizeof s->x / sizeof *s->x);
+            fill(f, s->y, sizeof s->y / sizeof *s->y);
+            fill(f, s->mix, sizeof s->mix / sizeof *s->mix);
+            fill(f, s->base, sizeof s->base / sizeof *s->base);
+            for (int i = 0; i < 3; i++)
+                s->scale[i] = (float)(i + 1) * 1.5f;
+            expect_streams(f, s);
+        }
+    free(s);
 }
 
 int main(void)
@@ -343,6 +541,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(slice_takes_the_same_elements_of_each_row, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(a_scatter_writes_the_rows_that_are_listed_and_no_others, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(a_gate_may_be_one_for_several_elements, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(heads_are_rotated_from_any_element_on_and_back, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(streams_are_weighed_and_mixed, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(heads_pass_through_matrices_of_their_own_or_are_copied, open_cpu, close_cpu),
     };
     return cmocka_run_group_tests_name("row ops", tests, NULL, NULL);
