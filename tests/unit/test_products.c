@@ -323,6 +323,7 @@ enum { E_EMBD = 256, E_FF = 256, E_EXPERT = 5, E_USED = 2 };
 struct mixture {
     bool is_ungated;
     float limit;  /* of the activation; 0: none */
+    bool clamps;  /* what SiLU is of, and not SiLU */
     int n_hidden; /* E_FF, or twice as many */
     float gate[E_EXPERT][E_FF * E_EMBD], up[E_EXPERT][E_FF * E_EMBD], down[E_EXPERT][E_EMBD * 2 * E_FF];
     float x[MAX_M * E_EMBD], y[2][MAX_M * E_USED * E_EMBD], weights[MAX_M * E_USED];
@@ -351,6 +352,13 @@ static struct slot_pool *fill_slots(struct fixture *f, struct mixture *d, const 
     return s;
 }
 
+static double limited_silu(const struct mixture *d, double x)
+{
+    double limit = (double)d->limit;
+    x = d->clamps ? fmin(x, limit) : x;
+    return fmin(x / (1 + exp(-x)), d->clamps ? INFINITY : limit);
+}
+
 /* How far a pair's result is from the definition, as a share of its length. */
 static double pair_distance(const struct mixture *d, int pair, const float *y)
 {
@@ -367,7 +375,7 @@ static double pair_distance(const struct mixture *d, int pair, const float *y)
         u *= d->weights[pair];
         h[i] = d->is_ungated ? fmax(g, 0) * g : g / (1 + exp(-g)) * u;
         if (d->limit > 0)
-            h[i] = fmin(g / (1 + exp(-g)), d->limit) * fmax(-d->limit, fmin(d->limit, u));
+            h[i] = limited_silu(d, g) * fmax(-d->limit, fmin(d->limit, u));
         h[E_FF + i] = fmax(u, 0) * u;
     }
     for (int i = 0; i < E_EMBD; i++) {
@@ -387,6 +395,7 @@ static void check_mixture(struct fixture *f, struct mixture *d, const struct qua
     d->limit = limit;
     d->n_hidden = is_ungated ? 2 * E_FF : E_FF;
     static const int32_t table[E_EXPERT] = {4, 3, 2, 1, 0};
+    enum act_fn act = is_ungated ? ACT_RELU : d->clamps ? ACT_SILU_CLAMPED : ACT_SILU;
     struct slot_pool *s = fill_slots(f, d, type, up);
     bool is_rounded = type->act != QUANT_ACT_FLOAT && may_round();
     struct tensor x = tensor_f32(f, E_EMBD, MAX_M, 1, d->x), ids = tensor_i32(f, E_USED, MAX_M, d->ids);
@@ -394,13 +403,12 @@ static void check_mixture(struct fixture *f, struct mixture *d, const struct qua
     struct tensor weights = tensor_f32(f, E_USED, MAX_M, 1, d->weights);
     for (int sorted = 0; sorted < 2; sorted++) {
         backend_clear(f->device, &y);
-        backend_enqueue(f->device, &(struct op){.kind = OP_EXPERTS,
-                                                .in = {x, ids, slots, weights},
-                                                .out = {y},
-                                                .slot_pool = s,
-                                                .experts = {.act = is_ungated ? ACT_RELU : ACT_SILU,
-                                                            .sort_cutoff = sorted ? 1 : MAX_M,
-                                                            .act_limit = limit}});
+        backend_enqueue(f->device,
+                        &(struct op){.kind = OP_EXPERTS,
+                                     .in = {x, ids, slots, weights},
+                                     .out = {y},
+                                     .slot_pool = s,
+                                     .experts = {.act = act, .sort_cutoff = sorted ? 1 : MAX_M, .act_limit = limit}});
         read_back(f, &y, d->y[sorted]);
     }
     assert_memory_equal(d->y[0], d->y[1], sizeof d->y[0]);
@@ -431,8 +439,10 @@ static void experts_of_each_type_compute_the_formula_by_either_dispatch(void **s
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         for (int is_ungated = 0; is_ungated < (i < 3 ? 2 : 1); is_ungated++)
             check_mixture(f, d, quant_info(kinds[i][0]), quant_info(kinds[i][1]), is_ungated, 0);
-    for (size_t i = 0; i < 2; i++)
-        check_mixture(f, d, quant_info(kinds[i][0]), quant_info(kinds[i][1]), false, 4);
+    for (size_t i = 0; i < 4; i++) {
+        d->clamps = i / 2;
+        check_mixture(f, d, quant_info(kinds[i % 2][0]), quant_info(kinds[i % 2][1]), false, 4);
+    }
     free(d);
 }
 

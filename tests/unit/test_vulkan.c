@@ -277,19 +277,22 @@ static void products_of_a_norm_compute_it_with_its_bits(void **state)
     const struct op norm = {.kind = OP_RMS_NORM, .in = {a}, .out = {n}, .norm = {K, 1e-6f}};
     const struct op product = {.kind = OP_MATMUL, .in = {n}, .out = {p}, .weight = {w}};
     const struct op pair = {.kind = OP_MATMUL, .in = {n}, .out = {q, r}, .weight = {w, w}};
-    const struct op act = {.kind = OP_ACT_MUL, .in = {q, r}, .out = {q}, .act = ACT_SILU, .act_limit = 0.5f};
+    struct op act = {.kind = OP_ACT_MUL, .in = {q, r}, .out = {q}, .act_limit = 0.5f};
     const struct op into_input = {.kind = OP_ADD, .in = {front, p}, .out = {front}};
     const struct op *const all[] = {&norm, &product, &pair, &act};
-    for (int apart = 1; apart >= 0; apart--) {
-        assert_int_equal(n_dispatch_of(f, all, 4, apart), apart ? 4 : 2);
-        assert_int_equal(backend_read(f->device, &n, h[apart], &e), ERR_OK);
-        assert_int_equal(backend_read(f->device, &p, y[0][apart], &e), ERR_OK);
-        assert_int_equal(backend_read(f->device, &q, y[1][apart], &e), ERR_OK);
-        assert_int_equal(backend_read(f->device, &r, y[2][apart], &e), ERR_OK);
+    for (int clamped = 0; clamped < 2; clamped++) {
+        act.act = clamped ? ACT_SILU_CLAMPED : ACT_SILU;
+        for (int apart = 1; apart >= 0; apart--) {
+            assert_int_equal(n_dispatch_of(f, all, 4, apart), apart ? 4 : 2);
+            assert_int_equal(backend_read(f->device, &n, h[apart], &e), ERR_OK);
+            assert_int_equal(backend_read(f->device, &p, y[0][apart], &e), ERR_OK);
+            assert_int_equal(backend_read(f->device, &q, y[1][apart], &e), ERR_OK);
+            assert_int_equal(backend_read(f->device, &r, y[2][apart], &e), ERR_OK);
+        }
+        assert_memory_equal(h[0], h[1], sizeof h[0]);
+        for (int i = 0; i < 3; i++)
+            assert_memory_equal(y[i][0], y[i][1], sizeof y[i][0]);
     }
-    assert_memory_equal(h[0], h[1], sizeof h[0]);
-    for (int i = 0; i < 3; i++)
-        assert_memory_equal(y[i][0], y[i][1], sizeof y[i][0]);
     const struct op *const over[] = {&norm, &product, &into_input};
     for (int apart = 1; apart >= 0; apart--) {
         backend_write(f->device, &a, x);
@@ -301,6 +304,64 @@ static void products_of_a_norm_compute_it_with_its_bits(void **state)
     for (int i = 0; i < 5; i++)
         backend_buffer_close(f->device, &tensors[i]->buffer);
     backend_weight_close(f->device, &w);
+}
+
+/* A router computes the norm that it reads, and multiplies a small matrix beside it, with the bits of each alone; where
+ * its experts are given it leaves that matrix to others. */
+static void a_router_takes_a_norm_and_a_matrix_with_their_bits(void **state)
+{
+    enum { K = 64, N_ROW = 40, N_OTHER = 8, USED = 3, TOKEN = 2 };
+    static const int32_t given[3 * USED] = {0, 0, 0, 0, 0, 0, 30, 2, 17}, token = TOKEN;
+    struct fixture *f = *state;
+    struct err e;
+    struct weight *w, *other;
+    struct tensor ids, tokens, table;
+    float x[K], h[2][K], weights[2][USED], y[2][N_OTHER];
+    int32_t chosen[2][USED];
+    for (int i = 0; i < K; i++)
+        x[i] = (float)(i % 11) - 4.5f;
+    const struct weight_source source = {read_waves, NULL};
+    const struct weight_desc d = {"test.weight", quant_info(QUANT_F32), K, N_ROW};
+    const struct weight_desc small = {"test.other", quant_info(QUANT_F32), K, N_OTHER};
+    assert_int_equal(backend_weight_load(f->device, &d, &source, &w, &e), ERR_OK);
+    assert_int_equal(backend_weight_load(f->device, &small, &source, &other, &e), ERR_OK);
+    assert_int_equal(backend_tensor_create(f->device, ELEM_I32, USED, 1, 1, MEM_SCRATCH, &ids, &e), ERR_OK);
+    assert_int_equal(backend_tensor_create(f->device, ELEM_I32, 1, 1, 1, MEM_SCRATCH, &tokens, &e), ERR_OK);
+    assert_int_equal(backend_tensor_create(f->device, ELEM_I32, USED, 3, 1, MEM_SCRATCH, &table, &e), ERR_OK);
+    backend_write(f->device, &tokens, &token);
+    backend_write(f->device, &table, given);
+    struct tensor a = floats(f, K, 1, x), n = floats(f, K, 1, NULL), p = floats(f, N_ROW, 1, NULL),
+                  q = floats(f, N_ROW, 1, NULL), r = floats(f, N_OTHER, 1, NULL), by = floats(f, USED, 1, NULL);
+    const struct op norm = {.kind = OP_RMS_NORM, .in = {a}, .out = {n}, .norm = {K, 1e-6f}};
+    struct op route = {.kind = OP_ROUTE,
+                       .in = {n, tokens},
+                       .out = {ids, by},
+                       .weight = {w},
+                       .route = {ROUTE_SQRT_SOFTPLUS, true, 1.5f, 1, 1}};
+    const struct op product = {.kind = OP_MATMUL, .in = {n}, .out = {p, q, r}, .weight = {w, w, other}};
+    const struct op *const all[] = {&norm, &route, &product};
+    for (int is_given = 0; is_given < 2; is_given++) {
+        if (is_given)
+            route.vec[3] = table;
+        for (int apart = 1; apart >= 0; apart--) {
+            backend_clear(f->device, &r);
+            assert_int_equal(n_dispatch_of(f, all, 3, apart), apart ? 3 : 2);
+            assert_int_equal(backend_read(f->device, &n, h[apart], &e), ERR_OK);
+            assert_int_equal(backend_read(f->device, &ids, chosen[apart], &e), ERR_OK);
+            assert_int_equal(backend_read(f->device, &by, weights[apart], &e), ERR_OK);
+            assert_int_equal(backend_read(f->device, &r, y[apart], &e), ERR_OK);
+        }
+        assert_memory_equal(h[0], h[1], sizeof h[0]);
+        assert_memory_equal(chosen[0], chosen[1], sizeof chosen[0]);
+        assert_memory_equal(weights[0], weights[1], sizeof weights[0]);
+        assert_memory_equal(y[0], y[1], sizeof y[0]);
+        assert_true(y[0][0] != 0 && (memcmp(chosen[0], given + TOKEN * USED, sizeof chosen[0]) == 0) == is_given);
+    }
+    struct tensor *tensors[] = {&a, &n, &p, &q, &r, &by, &ids, &tokens, &table};
+    for (int i = 0; i < 9; i++)
+        backend_buffer_close(f->device, &tensors[i]->buffer);
+    backend_weight_close(f->device, &w);
+    backend_weight_close(f->device, &other);
 }
 
 /* A matrix of 40 rows of 512 weights in blocks of Q4_K. */
@@ -538,11 +599,11 @@ static void operations_are_timed_when_that_is_asked_for(void **state)
 }
 
 /* Norms and rotations of q's and k's heads and both caches are one dispatch, and hold what each gives alone. */
-static void heads_are_normed_rotated_and_stored_at_once(void **state)
+/* The elements [off, off + n_rot) of heads are rotated. */
+static void expect_heads_at_once(struct fixture *f, int64_t n_rot, int64_t off)
 {
     enum { HEAD = 32, N_HEAD = 2, N = HEAD * N_HEAD };
     static const int32_t zero = 0;
-    struct fixture *f = *state;
     struct err e;
     float x[N], cs[HEAD], q_out[2][N], k_out[2][HEAD];
     uint16_t stored[2][2][HEAD];
@@ -551,16 +612,16 @@ static void heads_are_normed_rotated_and_stored_at_once(void **state)
     for (int i = 0; i < HEAD; i++)
         cs[i] = 0.06f * (float)i - 1;
     struct tensor q = floats(f, N, 1, x), k = floats(f, HEAD, 1, x), val = floats(f, HEAD, 1, x + HEAD),
-                  table = floats(f, HEAD, 1, cs), list, cache[2];
+                  table = floats(f, n_rot, 1, cs), list, cache[2];
     assert_int_equal(backend_tensor_create(f->device, ELEM_I32, 1, 1, 1, MEM_SCRATCH, &list, &e), ERR_OK);
     backend_write(f->device, &list, &zero);
     for (int i = 0; i < 2; i++)
         assert_int_equal(
             backend_tensor_create(f->device, ELEM_F16, HEAD, ATTENTION_BLOCK, 1, MEM_SCRATCH, &cache[i], &e), ERR_OK);
     const struct op norm_q = {.kind = OP_RMS_NORM, .in = {q}, .out = {q}, .norm = {HEAD, 1e-6f}};
-    const struct op rope_q = {.kind = OP_ROPE, .in = {q, table}, .out = {q}, .rope = {ROPE_NEOX, HEAD, HEAD}};
+    const struct op rope_q = {.kind = OP_ROPE, .in = {q, table}, .out = {q}, .rope = {ROPE_NEOX, HEAD, n_rot, off}};
     const struct op norm_k = {.kind = OP_RMS_NORM, .in = {k}, .out = {k}, .norm = {HEAD, 1e-6f}};
-    const struct op rope_k = {.kind = OP_ROPE, .in = {k, table}, .out = {k}, .rope = {ROPE_NEOX, HEAD, HEAD}};
+    const struct op rope_k = {.kind = OP_ROPE, .in = {k, table}, .out = {k}, .rope = {ROPE_NEOX, HEAD, n_rot, off}};
     const struct op store_k = {.kind = OP_KV_STORE,
                                .in = {k, list, list, list},
                                .state = {{cache[0], tensor_bytes(&cache[0]), tensor_bytes(&cache[0])}}};
@@ -588,6 +649,12 @@ static void heads_are_normed_rotated_and_stored_at_once(void **state)
     struct tensor *tensors[] = {&q, &k, &val, &table, &list, &cache[0], &cache[1]};
     for (int i = 0; i < 7; i++)
         backend_buffer_close(f->device, &tensors[i]->buffer);
+}
+
+static void heads_are_normed_rotated_and_stored_at_once(void **state)
+{
+    expect_heads_at_once(*state, 32, 0);
+    expect_heads_at_once(*state, 12, 20);
 }
 
 /* What was read last is on its way to the host when it has been written again and waited for. */
@@ -1088,6 +1155,7 @@ int main(void)
         TEST(independent_operations_have_no_barrier_between_them),
         TEST(operations_that_go_together_are_one_dispatch),
         TEST(products_of_a_norm_compute_it_with_its_bits),
+        TEST(a_router_takes_a_norm_and_a_matrix_with_their_bits),
         TEST(a_product_has_the_same_bits_for_any_number_of_rows_and_any_loads),
         TEST(a_product_of_integers_has_the_same_bits_for_any_number_of_rows_and_any_loads),
         TEST(long_products_are_submitted_in_parts),
