@@ -25,11 +25,14 @@ static void count_weights(struct cpu *c, const struct op *op, int64_t m)
         cpu_count_product(c, op->kind, op->weight[i]->type, op->weight[i]->n_row, op->weight[i]->k, 1, m);
 }
 
-/* The positions that a token sees of those before it: all, a window, or as many as are chosen. */
+/* The positions that a token sees of those before it: all, a window, or as many as are chosen; and entries of a
+ * compressed cache, of which some may be chosen instead. */
 static int64_t n_visible(const struct op *op, int32_t pos)
 {
-    int64_t most = op->in[4].buffer ? op->in[4].ne[0] : op->attention.window;
-    return most && pos >= most ? most : pos + 1;
+    int64_t ratio = op->attention.ratio, n_chosen = op->in[4].buffer ? op->in[4].ne[0] : 0;
+    int64_t most = n_chosen && !ratio ? n_chosen : op->attention.window, n = most && pos >= most ? most : pos + 1;
+    int64_t n_entry = ratio ? (pos + 1) / ratio : 0;
+    return n + (n_chosen && n_entry > n_chosen ? n_chosen : n_entry);
 }
 
 /* Tokens that see all positions have no scores. Each text's keys are read once. */
@@ -37,9 +40,10 @@ static void count_index(struct op_counters *t, const struct op *op)
 {
     const struct tensor *k = &op->state[0].page;
     const int32_t *pos = tensor_data(&op->in[1]), *table = tensor_data(&op->in[2]);
-    int64_t n_seen = 0, n_read = 0, m = op->in[0].ne[1];
+    int64_t n_seen = 0, n_read = 0, m = op->in[0].ne[1], ratio = op->index_ratio > 1 ? op->index_ratio : 1;
     for (int64_t i = 0; i < m; i++) {
-        int64_t n = pos[i] < op->out[0].ne[0] ? 0 : pos[i] + 1;
+        int64_t n = (pos[i] + 1) / ratio;
+        n = n > op->out[0].ne[0] ? n : 0;
         n_seen += n;
         n_read += i + 1 == m || table[i + 1] != table[i] ? n : 0;
     }
@@ -56,7 +60,8 @@ static void count_attention(struct op_counters *t, const struct op *op)
     for (int64_t i = 0; i < m; i++) {
         bool is_first = i == 0 || table[i] != table[i - 1];
         n_seen += n_visible(op, pos[i]);
-        n_read += is_first ? n_visible(op, pos[i]) : 1;
+        bool is_entry = op->attention.ratio && (pos[i] + 1) % op->attention.ratio == 0;
+        n_read += is_first ? n_visible(op, pos[i]) : 1 + is_entry;
     }
     size_t row_bytes = elem_row_bytes(k->type, k->ne[0]);
     row_bytes += cpu_attention_is_latent(op) ? 0 : elem_row_bytes(v->type, v->ne[0]);

@@ -360,6 +360,31 @@ static void an_index_chooses_entries(void **state)
     close_cache(f, &c);
 }
 
+/* ---- counters -------------------------------------------------------------------------------------------------- */
+
+/* What tokens see is counted: positions of the window, and entries. A text's cache is read once. */
+static void what_tokens_see_is_counted(void **state)
+{
+    enum { RATIO = 2, WINDOW = 20, N_CHOSEN = 30, TEXT = 3, N_ROW = 4 }; /* positions 297 to 300 */
+    static const struct batch b = {1, {TEXT}, {N_ROW}};
+    struct fixture *f = *state;
+    struct caches c = {open_cache(f, ELEM_F32, DK, 23), open_cache(f, ELEM_F32, DK, 7)};
+    for (int kind = 0; kind < 2; kind++) {
+        const struct how how = {.window = WINDOW, .ratio = RATIO, .n_chosen = kind ? N_CHOSEN : 0};
+        uint64_t n_seen = 0, n_read = kind ? WINDOW + N_CHOSEN : WINDOW + 149;
+        const struct op_counters before = backend_counters(f->device).op[OP_ATTENTION];
+        free(attend(f, &c, &b, &how));
+        const struct op_counters after = backend_counters(f->device).op[OP_ATTENTION];
+        for (int64_t pos = lengths[TEXT] - N_ROW; pos < lengths[TEXT]; pos++)
+            n_seen += (uint64_t)(WINDOW + (kind ? N_CHOSEN : (pos + 1) / RATIO));
+        n_read += N_ROW - 1 + 1; /* positions behind the first one, and an entry that one of them completes */
+        assert_int_equal(after.n_float - before.n_float, n_seen * HEAD * 2 * DK);
+        assert_int_equal(after.n_bytes - before.n_bytes, n_read * DK * sizeof(float));
+    }
+    close_cache(f, &c.k);
+    close_cache(f, &c.entries);
+}
+
 /* ---- COMPRESS -------------------------------------------------------------------------------------------------- */
 
 enum { CHANNELS = 70, MOST_RATIO = 100 };
@@ -431,6 +456,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(tokens_see_a_window_and_entries),
         TEST(an_index_chooses_entries),
+        TEST(what_tokens_see_is_counted),
         TEST(entries_are_made_of_their_positions),
     };
     return cmocka_run_group_tests_name("compressed ops", tests, NULL, NULL);
