@@ -282,7 +282,8 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *
  * A compressed cache has one entry for `ratio` positions that follow each other: entry i stands for positions
  * [ratio * i, ratio * (i + 1)), and a token sees those whose positions it sees all. Entries are to its pages and page
- * tables what positions are to those of other caches; tables begin where table says, too.
+ * tables what positions are to those of other caches; tables begin where table says, too, and pages are listed in lists
+ * as long as those of positions.
  *
  * A row of CONV, DELTA and SSM belongs to a run of rows that follow each other and have the same to[t]. A run begins
  * with the state in page from[t] of its first row (-1: zeros), and leaves its state in page to[t]; pages that a run has

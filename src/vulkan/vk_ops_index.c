@@ -33,15 +33,16 @@ bool vk_index_fits(const struct vk *v, const struct op *op)
            (size_t)op->state[0].page.ne[0] * sizeof(float) <= v->limits.shared_bytes;
 }
 
-/* Ranks of a token: of all positions that the listed pages have. */
-static int64_t rank_stride(const struct op *op)
-{
-    return op->in[3].ne[0] * ATTENTION_BLOCK;
-}
-
 static uint32_t ratio_of(const struct op *op)
 {
     return (uint32_t)(op->index_ratio > 1 ? op->index_ratio : 1);
+}
+
+/* Ranks of a token: of all positions that the listed pages have. In a list of a compressed cache's there is room for as
+ * many pages as positions have. */
+static int64_t rank_stride(const struct op *op)
+{
+    return (int64_t)vk_groups(op->in[3].ne[0], ratio_of(op)) * ATTENTION_BLOCK;
 }
 
 /* Tokens of a part of the operation: their ranks have bounded room, and a dispatch bounded work. */
@@ -89,7 +90,7 @@ static void rank(struct vk *v, const struct op *op, struct buffer *ranks)
     VK_RUN(
         v,
         VK_PROGRAM(index_ranks, ATTENTION_BLOCK, k->type, (uint32_t)k->ne[0], (uint32_t)n_head, vk_counter(v, &unit)),
-        push, &x, (uint32_t)op->in[3].ne[0], (uint32_t)m, 1, m * rank_stride(op) * op->in[0].ne[0]);
+        push, &x, (uint32_t)(rank_stride(op) / ATTENTION_BLOCK), (uint32_t)m, 1, m * rank_stride(op) * op->in[0].ne[0]);
 }
 
 static void choose(struct vk *v, const struct op *op, struct buffer *ranks)
