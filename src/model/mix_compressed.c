@@ -67,7 +67,7 @@ void mix_compressed(const struct pass *p, const struct attention *a, const struc
     const struct compressed_attention *c = &a->compressed;
     int64_t n = p->n, dim = a->head_dim, n_q = a->n_head * dim, n_in = n_q / c->n_group;
     struct tensor q_latent = tensor_shaped(p->w->q_latent, a->n_q_latent, n), q = tensor_shaped(p->w->q, n_q, n);
-    struct tensor k = tensor_shaped(p->w->k, dim, n), out = tensor_shaped(p->w->attn, n_q, n), chosen = {0};
+    struct tensor k = tensor_shaped(p->w->k, dim, n), out = tensor_shaped(p->w->attn, n_q, n);
     struct tensor grouped = tensor_shaped(p->w->z, c->n_group * c->n_group_out, n);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {q_latent, k}, .weight = {a->q_a, a->k}});
     block_norm(p, &q_latent, &a->q_a_norm, a->n_q_latent, &q_latent);
@@ -87,8 +87,7 @@ void mix_compressed(const struct pass *p, const struct attention *a, const struc
         compress(p, a, kv, &c->entries, &(struct entry_caches){&kv->compress_x, &kv->compress_gate, &kv->entries}, h);
         if (c->index.n)
             compress(p, a, kv, &c->index, &(struct entry_caches){&kv->index_x, &kv->index_gate, &kv->index}, h);
-        chosen = choose_entries(p, a, kv, &q_latent, h);
-        attend.in[4] = chosen;
+        attend.in[4] = choose_entries(p, a, kv, &q_latent, h);
         attend.in[5] = mix_pages(p, kv->entry_kind);
         attend.state[2] = kv->entries;
     }
