@@ -4,6 +4,7 @@
 #include "model/layer_blocks.h"
 
 enum list { AT, INDEX, TABLE, FIRST };
+_Static_assert((int)FIRST + 1 == (int)ENTRY_LISTS, "work space has room for each list");
 
 /* The entries that the first n_token tokens of the batch complete. */
 static int64_t count_entries(const struct pass *p, int64_t ratio, int64_t n_token)

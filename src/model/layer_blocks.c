@@ -37,13 +37,12 @@ void block_begin(const struct pass *p, const struct stream_weights *s, const str
 {
     static const struct tensor no_weights;
     const struct model *m = p->m;
-    int64_t n = x->ne[1];
-    struct tensor normed = tensor_shaped(p->spare, m->n_stream * m->n_embd, n);
-    struct tensor by = tensor_shaped(*mix, s->base.ne[0], n);
     if (m->n_stream == 1) {
         block_norm_rows(p, x, norm, norm_bias, h);
         return;
     }
+    const struct tensor normed = tensor_shaped(p->spare, x->ne[0], x->ne[1]);
+    const struct tensor by = tensor_shaped(*mix, s->base.ne[0], x->ne[1]);
     block_norm(p, x, &no_weights, normed.ne[0], &normed);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {normed}, .out = {by}, .weight = {s->mix}});
     backend_enqueue(p->b, &(struct op){.kind = OP_STREAMS_IN,

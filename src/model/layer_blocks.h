@@ -26,18 +26,18 @@ struct pass {
     struct backend *b;
     const struct model_rows *rows; /* [n_rows], the texts */
     int64_t n_rows;
-    bool keeps_inputs;      /* some of their tokens may be taken back */
-    int64_t first;          /* a ubatch's first token in the batch; of the batch 0 */
-    int64_t n;              /* tokens */
-    int64_t n_out;          /* tokens of the batch whose results are kept */
-    struct tensor ids, pos; /* [n] */
-    struct entry_list entries[MODEL_MAX_RATIO];
+    bool keeps_inputs;             /* some of their tokens may be taken back */
+    int64_t first;                 /* a ubatch's first token in the batch; of the batch 0 */
+    int64_t n;                     /* tokens */
+    int64_t n_out;                 /* tokens of the batch whose results are kept */
+    struct tensor ids, pos;        /* [n] */
     struct tensor table, from, to; /* [n], as in backend.h */
     struct tensor x, h;     /* the residual stream, [n_stream * n_embd][n], and room for a branch of it, [n_embd][n] */
     struct tensor spare;    /* as large as x; h where there is one stream */
     struct tensor mix;      /* the tokens' weights of several streams */
     struct tensor out_rows; /* the tokens whose results are kept; once x holds these alone, else absent */
-    struct tensor rope[MODEL_MAX_ROPE]; /* [n_rot][n] */
+    struct tensor rope[MODEL_MAX_ROPE];         /* [n_rot][n] */
+    struct entry_list entries[MODEL_MAX_RATIO]; /* of each of the model's ratios */
 };
 
 /* Elements [first, first + n) of a list. */
@@ -80,17 +80,10 @@ void block_begin(const struct pass *p, const struct stream_weights *s, const str
  * overwritten. */
 void block_end(const struct pass *p, const struct tensor *y, const struct tensor *out);
 
-/* ---- mixers (mix.c, mix_compressed.c)
- * ------------------------------------------------------------------------------------------ */
+/* ---- mixers (mix.c) ------------------------------------------------------------------------------------------ */
 
 /* x += mixer(norm(x)) of layer i, if it has one: attention or the recurrent layer that stands for it. */
 void block_mix(const struct pass *p, int64_t i);
-
-/* Writes the lists of the entries that a batch completes, and their angles. */
-void block_list_entries(struct pass *p);
-
-/* Cuts the lists to those of a ubatch. */
-void block_cut_entries(const struct pass *p, struct pass *ubatch);
 
 /* Whether all tokens of the batch see all positions before them, as no more than n_chosen are there. */
 bool block_sees_all(const struct pass *p, int64_t n_chosen);
@@ -100,5 +93,13 @@ int64_t block_n_recurrent(const struct model *m, int64_t first, int64_t end);
 
 /* Takes recurrent layer i through the p->n rows from `row` on of the inputs that are kept, again. */
 void block_recur_again(const struct pass *p, int64_t i, int64_t row);
+
+/* ---- compressed caches (entries.c) ----------------------------------------------------------------------------- */
+
+/* Writes the lists of the entries that a batch completes, and their angles. */
+void block_list_entries(struct pass *p);
+
+/* Cuts the lists to those of a ubatch. */
+void block_cut_entries(const struct pass *p, struct pass *ubatch);
 
 #endif

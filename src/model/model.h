@@ -73,7 +73,7 @@ struct compressed_attention {
 struct attention {
     int64_t n_head, n_head_kv;    /* heads of q; heads of k and v, which divide them */
     int64_t head_dim, head_dim_v; /* elements of a head of q and k, and of v */
-    int64_t n_rot;                /* the first elements of a head, which are rotated */
+    int64_t n_rot;                /* elements of a head that are rotated: the first ones, or those from rot_first on */
     enum rope_mode rope;
     int rope_table, q_rope_table; /* indices into model.ropes, for k and for q; negative: not rotated */
     float scale;                  /* scores are multiplied by this */

@@ -724,6 +724,17 @@ def test_quantize_makes_models_that_run():
     assert out("generate", "-m", small, "-p", "Once upon a time", "-n", "8", "--temp", "0") == text
 
 
+def test_quantize_copies_tables_of_whole_numbers():
+    model, _ = golden("deepseek4")
+    copy, small = tmp("copy.gguf"), tmp("numbers.gguf")
+    run("quantize", "--force", model, copy, "--type", "F16")
+    run("quantize", "--force", model, small, "--type", "Q8_0")
+    assert {"I32", "Q8_0"} <= set(types_in(small)), types_in(small)
+    generate = ["-p", "Once", "-n", "12", "--temp", "0", "--ignore-eos"]
+    assert out("generate", "-m", copy, *generate) == out("generate", "-m", model, *generate)
+    run("generate", "-m", small, *generate)
+
+
 def test_quantize_explains_mistakes_and_leaves_no_halves():
     folder = tmp("quantize")
     os.mkdir(folder)

@@ -222,6 +222,29 @@ static void arrays_survive_a_round_trip(void **state)
     gguf_close(&g);
 }
 
+static void tensors_of_whole_numbers_have_a_size(void **state)
+{
+    static const int32_t numbers[6] = {1, -2, 3};
+    static const uint64_t ne[2] = {3, 2};
+    struct gguf_writer *w;
+    struct gguf *g;
+    struct err e = {0};
+    void *bytes;
+    size_t n;
+    assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
+    gguf_writer_add_tensor(w, "numbers", 2, ne, GGUF_TENSOR_I32, numbers);
+    assert_int_equal(gguf_writer_to_memory(w, &bytes, &n, &e), ERR_OK);
+    gguf_writer_close(&w);
+    assert_int_equal(gguf_open_memory(&g, bytes, n, "numbers", &e), ERR_OK);
+    const struct gguf_tensor *t = gguf_tensor_at(g, 0);
+    assert_true(!t->info && t->type_id == GGUF_TENSOR_I32 && t->n_bytes == sizeof numbers);
+    assert_memory_equal((const char *)bytes + t->offset, numbers, sizeof numbers);
+    uint64_t end = t->offset + sizeof numbers;
+    gguf_close(&g);
+    assert_int_equal(gguf_open_memory(&g, bytes, end - 1, "cut", &e), ERR_FORMAT);
+    mem_free(bytes);
+}
+
 static void tensors_are_listed_with_their_places(void **state)
 {
     size_t n;
@@ -810,6 +833,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_value_type_survives_a_round_trip),
         cmocka_unit_test(arrays_survive_a_round_trip),
+        cmocka_unit_test(tensors_of_whole_numbers_have_a_size),
         cmocka_unit_test(tensors_are_listed_with_their_places),
         cmocka_unit_test(typed_getters_convert_and_refuse),
         cmocka_unit_test(a_layer_number_is_one_for_all_or_one_each),

@@ -108,23 +108,31 @@ static void counts_whose_products_overflow_are_refused(void **state)
     refused(&m, "qwen35moe.ssm.state_size", "4294967295");
 }
 
+/* A number in a model's metadata that is refused with a sentence that holds `why`. */
+struct wrong_number {
+    const char *model, *key;
+    uint32_t value;
+    const char *why;
+};
+
+static void refuse_numbers(const struct wrong_number *wrong, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct model_edit m = golden(wrong[i].model);
+        model_edit_set_u32(&m, wrong[i].key, wrong[i].value);
+        refused(&m, "expected", wrong[i].why);
+    }
+}
+
 static void impossible_indexes_of_positions_are_refused(void **state)
 {
-    static const struct {
-        const char *model, *key;
-        uint32_t value;
-        const char *why;
-    } wrong[] = {
+    static const struct wrong_number wrong[] = {
         {"deepseek32", "deepseek32.attention.indexer.top_k", 0, "at least 1"},
         {"deepseek32", "deepseek32.attention.indexer.key_length", 2, "the 4 that are rotated"},
         {"glm_dsa", "glm-dsa.attention.indexer.head_count", 0, "at least 1"},
         {"glm_dsa", "glm-dsa.attention.indexer.head_count", 13, "indexer.attn_q_b.weight"},
     };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct model_edit m = golden(wrong[i].model);
-        model_edit_set_u32(&m, wrong[i].key, wrong[i].value);
-        refused(&m, "expected", wrong[i].why);
-    }
+    refuse_numbers(wrong, sizeof wrong / sizeof *wrong);
     static const uint32_t nobody_chose[] = {0, 1, 1, 1};
     struct model_edit m = golden("glm_dsa");
     model_edit_set_array(&m, "glm-dsa.attention.indexer.types", nobody_chose, 4);
@@ -133,28 +141,20 @@ static void impossible_indexes_of_positions_are_refused(void **state)
 
 static void impossible_compressed_caches_are_refused(void **state)
 {
-    static const struct {
-        const char *key;
-        uint32_t value;
-        const char *why;
-    } wrong[] = {
-        {"deepseek4.attention.sliding_window", 0, "a window of 0"},
-        {"deepseek4.attention.output_group_count", 3, "as many heads in each group"},
-        {"deepseek4.attention.key_length", 6, "an even number rotated"},
-        {"deepseek4.attention.indexer.top_k", 0, "at least 1"},
-        {"deepseek4.attention.indexer.head_count", 5, "indexer.attn_q_b.weight"},
-        {"deepseek4.hyper_connection.count", 5, "2 to 4"},
-        {"deepseek4.hyper_connection.count", 3, "hc_attn_fn.weight"},
-        {"deepseek4.hyper_connection.sinkhorn_iterations", 0, "1 to 256"},
-        {"deepseek4.hyper_connection.sinkhorn_iterations", 257, "1 to 256"},
-        {"deepseek4.hash_layer_count", 3, "ffn_gate_tid2eid.weight"},
-        {"deepseek4.expert_count", 4, "8"},
+    static const struct wrong_number wrong[] = {
+        {"deepseek4", "deepseek4.attention.sliding_window", 0, "a window of 0"},
+        {"deepseek4", "deepseek4.attention.output_group_count", 3, "as many heads in each group"},
+        {"deepseek4", "deepseek4.attention.key_length", 6, "an even number rotated"},
+        {"deepseek4", "deepseek4.attention.indexer.top_k", 0, "at least 1"},
+        {"deepseek4", "deepseek4.attention.indexer.head_count", 5, "indexer.attn_q_b.weight"},
+        {"deepseek4", "deepseek4.hyper_connection.count", 5, "2 to 4"},
+        {"deepseek4", "deepseek4.hyper_connection.count", 3, "hc_attn_fn.weight"},
+        {"deepseek4", "deepseek4.hyper_connection.sinkhorn_iterations", 0, "1 to 256"},
+        {"deepseek4", "deepseek4.hyper_connection.sinkhorn_iterations", 257, "1 to 256"},
+        {"deepseek4", "deepseek4.hash_layer_count", 3, "ffn_gate_tid2eid.weight"},
+        {"deepseek4", "deepseek4.expert_count", 4, "8"},
     };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct model_edit m = golden("deepseek4");
-        model_edit_set_u32(&m, wrong[i].key, wrong[i].value);
-        refused(&m, "expected", wrong[i].why);
-    }
+    refuse_numbers(wrong, sizeof wrong / sizeof *wrong);
     static const uint32_t unknown[] = {0, 4, 64, 4, 0}, few[] = {0, 4, 128, 4};
     struct model_edit m = golden("deepseek4");
     model_edit_set_array(&m, "deepseek4.attention.compress_ratios", unknown, 5);
@@ -166,11 +166,7 @@ static void impossible_compressed_caches_are_refused(void **state)
 
 static void impossible_recurrent_layers_are_refused(void **state)
 {
-    static const struct {
-        const char *model, *key;
-        uint32_t value;
-        const char *why;
-    } wrong[] = {
+    static const struct wrong_number wrong[] = {
         {"qwen35moe", "qwen35moe.ssm.conv_kernel", 17, "2 to 16"},
         {"granitehybrid", "granitehybrid.ssm.conv_kernel", 1, "2 to 16"},
         {"granitehybrid", "granitehybrid.ssm.group_count", 3, "multiple of the groups"},
@@ -185,11 +181,7 @@ static void impossible_recurrent_layers_are_refused(void **state)
         {"kimi_linear", "kimi-linear.attention.head_count", 0, "attention.head_count 0"},
         {"kimi_linear", "kimi-linear.attention.key_length_mla", 4, "4 rotated"},
     };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct model_edit m = golden(wrong[i].model);
-        model_edit_set_u32(&m, wrong[i].key, wrong[i].value);
-        refused(&m, "expected", wrong[i].why);
-    }
+    refuse_numbers(wrong, sizeof wrong / sizeof *wrong);
     struct model_edit m = golden("llama"); /* no heads of keys where no layer may be recurrent */
     model_edit_set_u32(&m, "llama.attention.head_count_kv", 0);
     refused(&m, "0 KV heads", "expected a multiple");
