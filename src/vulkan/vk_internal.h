@@ -279,7 +279,6 @@ struct vk_program {
 
 struct vk_pipelines {
     VkPipelineLayout layout;
-    VkShaderModule modules[VK_N_SHADER]; /* made when first used */
     struct vk_pipeline {
         struct vk_program program;
         VkPipeline pipeline;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "vulkan/spirv_prune.h"
 #include "vulkan/vk_internal.h"
 #include "vulkan/vk_shader_code.h"
 
@@ -84,9 +85,6 @@ void vk_pipelines_close(struct vk *v)
     struct vk_pipelines *p = &v->pipelines;
     for (size_t i = 0; i < p->n; i++)
         fn->DestroyPipeline(v->device, p->all[i].pipeline, NULL);
-    for (int i = 0; i < VK_N_SHADER; i++)
-        if (p->modules[i])
-            fn->DestroyShaderModule(v->device, p->modules[i], NULL);
     if (p->cache)
         fn->DestroyPipelineCache(v->device, p->cache, NULL);
     if (p->layout)
@@ -100,18 +98,22 @@ static bool multiplies_matrices(const struct vk *v, const struct shader *s)
     return s->matrix.code && v->limits.matrix[0];
 }
 
-static bool make_module(struct vk *v, enum vk_shader shader)
+/* The shader's code, of which the program's constants select a part. */
+static bool make_module(struct vk *v, const struct vk_program *p, VkShaderModule *m)
 {
-    const struct shader *s = &shaders[shader];
+    const struct shader *s = &shaders[p->shader];
     const struct spirv *spirv = s->wide.code && v->limits.has_int64 ? &s->wide : &s->plain;
     if (spirv == &s->wide && s->dot.code && v->limits.has_dot)
         spirv = &s->dot;
     if (multiplies_matrices(v, s))
         spirv = &s->matrix;
-    const VkShaderModuleCreateInfo info = {
-        .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, .codeSize = spirv->n_bytes, .pCode = spirv->code};
-    VkShaderModule *m = &v->pipelines.modules[shader];
-    VkResult result = *m ? VK_SUCCESS : v->api.fn.CreateShaderModule(v->device, &info, NULL, m);
+    size_t n_words;
+    uint32_t *pruned = spirv_prune(spirv->code, spirv->n_bytes / sizeof *spirv->code, p->constant, p->n, &n_words);
+    const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+                                           .codeSize = pruned ? n_words * sizeof *pruned : spirv->n_bytes,
+                                           .pCode = pruned ? pruned : spirv->code};
+    VkResult result = v->api.fn.CreateShaderModule(v->device, &info, NULL, m);
+    mem_free(pruned);
     if (result != VK_SUCCESS)
         vk_fail(v, ERR_UNSUPPORTED, "the shader %s: %s", s->name, vk_result_text(result));
     return result == VK_SUCCESS;
@@ -130,7 +132,8 @@ static VkPipeline make_pipeline(struct vk *v, const struct vk_program *p)
 {
     VkSpecializationMapEntry entries[VK_MAX_CONSTANT];
     VkPipeline pipeline = VK_NULL_HANDLE;
-    if (!make_module(v, p->shader))
+    VkShaderModule module;
+    if (!make_module(v, p, &module))
         return VK_NULL_HANDLE;
     for (int i = 0; i < p->n; i++)
         entries[i] = (VkSpecializationMapEntry){(uint32_t)i, (uint32_t)i * 4, 4};
@@ -143,11 +146,12 @@ static VkPipeline make_pipeline(struct vk *v, const struct vk_program *p)
                                               .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                                                         .flags = stage_flags,
                                                         .stage = VK_SHADER_STAGE_COMPUTE_BIT,
-                                                        .module = v->pipelines.modules[p->shader],
+                                                        .module = module,
                                                         .pName = "main",
                                                         .pSpecializationInfo = &constants},
                                               .layout = v->pipelines.layout};
     VkResult result = v->api.fn.CreateComputePipelines(v->device, v->pipelines.cache, 1, &info, NULL, &pipeline);
+    v->api.fn.DestroyShaderModule(v->device, module, NULL);
     if (result != VK_SUCCESS)
         vk_fail(v, ERR_UNSUPPORTED, "the shader %s: %s", shaders[p->shader].name, vk_result_text(result));
     return pipeline;
