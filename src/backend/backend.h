@@ -307,11 +307,15 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             or Q8_0
  * INDEX       in: q [n_head*dim][M], pos, table, pages, weights [n_head][M].  out: I32 [k][M], chosen positions,
  *             ascending: all that a token sees where these are at most k, and then -1, else k; of equal ones the first.
- *             state[0]: K, [dim][ATTENTION_BLOCK][1].  index_ratio above 1: K is a compressed cache, and entries are
- *             chosen
+ *             state[0]: K, [dim][ATTENTION_BLOCK][1].  index.ratio above 1: K is a compressed cache, and entries are
+ *             chosen.
+ *             index.block: each head chooses blocks of so many positions for itself, by the largest product with a
+ *             position of the block that the token sees; there are no weights.  out: I32 [n_head*k][M], k for each
+ *             head as above. The last index.n_local blocks, of which the token's own is one, come before all others
  * ATTENTION   in: q [n_head*dk][M], pos, table, pages, and what INDEX has chosen or absent: then a token sees these
  *             positions alone, and there are no windows.  out: [n_head*dv][M].  state[0]: K, state[1]: V, or K again in
  *             latent attention; vec[0]: a sink's score for each head, or absent; attention.
+ *             With attention.chosen_block in[4] is [n_head_kv*k][M], the blocks that the heads of each KV head see
  *             With attention.ratio K is V, and tokens also see a compressed cache of keys that are values, state[2]
  *             [dk][ATTENTION_BLOCK][1], whose pages are in[5]: what is chosen are its entries, and the window stays
  * COMPRESS    in: at I32 [E], table [E], pages.  out: [n][E].  state[0]: x, state[1]: gate, caches of floats
@@ -380,13 +384,18 @@ struct op {
         struct {
             int64_t n_head;
             float scale;
-            int64_t window; /* positions that a token sees, itself included; 0: all */
-            bool chunked;   /* a token sees no position before the last multiple of the window */
-            int64_t n_text; /* texts that the tokens are of; decides how they are computed alone; 0: unknown */
-            float softcap;  /* scores are bent towards this bound; 0: they are not */
-            int64_t ratio;  /* of the compressed cache; 0: there is none */
+            int64_t window;       /* positions that a token sees, itself included; 0: all */
+            bool chunked;         /* a token sees no position before the last multiple of the window */
+            int64_t n_text;       /* texts that the tokens are of; decides how they are computed alone; 0: unknown */
+            float softcap;        /* scores are bent towards this bound; 0: they are not */
+            int64_t ratio;        /* of the compressed cache; 0: there is none */
+            int64_t chosen_block; /* blocks of so many positions are chosen, as of INDEX; 0: positions */
         } attention;
-        int64_t index_ratio; /* of INDEX's cache; 0 or 1: it is not compressed */
+        struct {
+            int64_t ratio;   /* of the cache; 0 or 1: it is not compressed */
+            int64_t block;   /* positions of a block, a multiple of ATTENTION_BLOCK; 0: blocks are not what is chosen */
+            int64_t n_local; /* blocks that a token sees in any case, up to its own; at most as many as are chosen */
+        } index;
         struct {
             float eps;
             int64_t n_iteration; /* of Sinkhorn's algorithm */

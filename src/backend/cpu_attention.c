@@ -28,8 +28,9 @@ struct softmax {
 struct attn_cache {
     const struct paged *k, *v;
     const int32_t *pages;  /* of all texts */
-    const int32_t *chosen; /* [n_chosen] of each token, ascending */
-    int64_t n_chosen;      /* positions that a token sees, if it is behind as many; 0: it sees all */
+    const int32_t *chosen; /* [n_chosen] of each token, ascending; of blocks, of each KV head of each token */
+    int64_t n_chosen;      /* positions or blocks that a token sees, if it is behind as many; 0: it sees all */
+    int64_t chosen_block;  /* positions of a block, where blocks are chosen; 0: positions are */
     int64_t window;
     bool is_chunked;
     int64_t ratio; /* positions of the text for each of the cache's: 1 but in a compressed one */
@@ -87,7 +88,7 @@ struct attn_queries {
     int32_t table;                  /* where the text's page tables begin */
     const struct attn_cache *cache; /* the one at hand, and the next two of it */
     const int32_t *pages;           /* of the text, by block of positions */
-    const int32_t *chosen;          /* of the one token, ascending; NULL: it sees all before it */
+    const int32_t *chosen;          /* positions of the one token, ascending; NULL: it sees all before it, or blocks */
     struct softmax span;            /* over the span at hand */
     struct softmax all;             /* over the spans before it */
     float *partial;                 /* [KERNEL_ATTN_QUERIES][dv] */
@@ -131,10 +132,10 @@ static int64_t first_position(const struct attn_cache *c, int64_t pos)
     return c->window && pos >= c->window ? pos - c->window + 1 : 0;
 }
 
-/* Whether there are some of these that it does not see. */
+/* Whether there are some of these that it does not see, as positions are chosen. */
 static bool is_chosen(const struct attn_cache *c, int64_t pos)
 {
-    return c->n_chosen && end_position(c, pos) > c->n_chosen;
+    return c->n_chosen && !c->chosen_block && end_position(c, pos) > c->n_chosen;
 }
 
 static bool is_chosen_anywhere(const struct attn_op *a, int64_t pos)
@@ -143,6 +144,20 @@ static bool is_chosen_anywhere(const struct attn_op *a, int64_t pos)
     for (int i = 0; i < a->n_cache; i++)
         any |= is_chosen(&a->caches[i], pos);
     return any;
+}
+
+/* Where the first of n numbers is that is not less than x. */
+static int64_t find_in(const int32_t *ascending, int64_t n, int64_t x)
+{
+    int64_t low = 0, high = n;
+    while (low < high) {
+        int64_t mid = (low + high) / 2;
+        if (ascending[mid] < x)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
 }
 
 /* Where the first block begins that a task's queries see. */
@@ -215,25 +230,11 @@ static struct cache_block decode_block(const struct attn_op *a, const struct cac
                                 (size_t)a->dv * sizeof *vf, false};
 }
 
-/* The first of the task's chosen positions from p on. */
-static int64_t find_chosen(const struct attn_queries *x, int64_t p)
-{
-    int64_t low = 0, high = x->cache->n_chosen;
-    while (low < high) {
-        int64_t mid = (low + high) / 2;
-        if (x->chosen[mid] < p)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
-}
-
 /* Decodes the rows that are chosen of the block that begins at position p0, one after the other; returns how many. */
 static int64_t gather_block(const struct attn_op *a, const struct attn_queries *x, int64_t p0, struct cache_block *b)
 {
     float *kf = x->decoded, *vf = a->is_latent ? kf : kf + KERNEL_ATTN_BLOCK * a->dk;
-    int64_t first = find_chosen(x, p0), n = 0;
+    int64_t first = find_in(x->chosen, x->cache->n_chosen, p0), n = 0;
     for (; first + n < x->cache->n_chosen && x->chosen[first + n] < p0 + KERNEL_ATTN_BLOCK; n++) {
         size_t row = (size_t)(x->chosen[first + n] - p0);
         decode_rows(a, kf + n * a->dk, b->k + row * b->k_bytes, a->dk);
@@ -245,17 +246,46 @@ static int64_t gather_block(const struct attn_op *a, const struct attn_queries *
     return n;
 }
 
-/* The rows that a token at `pos` sees of the block that begins at position p0: [first_row, end_row). */
-static int64_t first_row(const struct attn_cache *c, int64_t pos, int64_t p0)
+/* Whether a task's token t sees the block that begins at position p0, where blocks are chosen. */
+static bool has_block(const struct attn_queries *x, int64_t t, int64_t p0)
 {
-    int64_t from = first_position(c, pos) - p0;
-    return from > 0 ? from : 0;
+    const struct attn_cache *c = x->cache;
+    if (!c->chosen_block || end_position(c, x->pos[t]) <= c->n_chosen * c->chosen_block)
+        return true;
+    const int32_t *chosen = c->chosen + ((x->t0 + t) * c->k->page.ne[2] + x->head_kv) * c->n_chosen;
+    int64_t block = p0 / c->chosen_block, i = find_in(chosen, c->n_chosen, block);
+    return i < c->n_chosen && chosen[i] == block;
 }
 
-static int64_t end_row(const struct attn_cache *c, int64_t pos, int64_t p0)
+/* Rows of a block: none where end is not above from. */
+struct row_range {
+    int64_t from, end;
+};
+
+/* Those that a task's token t sees of the block that begins at position p0. */
+static struct row_range rows_of(const struct attn_queries *x, int64_t t, int64_t p0)
 {
-    int64_t end = end_position(c, pos) - p0;
-    return end < KERNEL_ATTN_BLOCK ? end : KERNEL_ATTN_BLOCK;
+    if (!has_block(x, t, p0))
+        return (struct row_range){0};
+    return (struct row_range){max_i64(first_position(x->cache, x->pos[t]) - p0, 0),
+                              min_i64(end_position(x->cache, x->pos[t]) - p0, KERNEL_ATTN_BLOCK)};
+}
+
+static bool is_same_range(struct row_range a, struct row_range b)
+{
+    return a.from == b.from && a.end == b.end;
+}
+
+/* The same of any of its tokens. */
+static struct row_range rows_of_all(const struct attn_queries *x, int64_t p0)
+{
+    struct row_range all = {KERNEL_ATTN_BLOCK, 0};
+    for (int64_t t = 0; t < x->n_t; t++) {
+        const struct row_range r = rows_of(x, t, p0);
+        if (r.end > r.from)
+            all = (struct row_range){min_i64(all.from, r.from), max_i64(all.end, r.end)};
+    }
+    return all;
 }
 
 /* Folds rows [from, from + n) of a block into the span's softmaxes of queries [first, first + n_q). next: a block to
@@ -294,13 +324,16 @@ static void fold_block(const struct attn_op *a, struct attn_queries *x, const st
                      x->partial, a->dv);
 }
 
-/* The block that will be read next: the task's, or the one that the next task begins with. False: not known. */
+/* The block that will be read next: the task's, or the one that the next task begins with. False: not known. Where
+ * blocks are chosen it is the one that follows, if the task's first token sees it. */
 static bool next_block(const struct attn_loop *l, const struct attn_queries *x, int64_t p0, struct cache_block *next)
 {
     const struct attn_op *a = &l->a;
     bool is_last = p0 + KERNEL_ATTN_BLOCK >= end_of(x);
     bool is_alone = a->n_cache == 1 && (l->cut.n_unit == 1 || a->m == 1); /* units are of one token, or there is one */
     if (is_last && (!is_alone || l->cut.n_share > 1 || x->head_kv + 1 == a->op->state[0].page.ne[2]))
+        return false;
+    if (x->cache->chosen_block && (is_last || !has_block(x, 0, p0 + KERNEL_ATTN_BLOCK)))
         return false;
     *next =
         is_last ? get_block(a, x, x->head_kv + 1, first_block(x)) : get_block(a, x, x->head_kv, p0 + KERNEL_ATTN_BLOCK);
@@ -320,23 +353,25 @@ static void visit_chosen(const struct attn_op *a, struct attn_queries *x, struct
 static void visit_block(const struct attn_loop *l, struct attn_queries *x, int64_t p0)
 {
     const struct attn_op *a = &l->a;
-    const struct attn_cache *c = x->cache;
     struct cache_block b = get_block(a, x, x->head_kv, p0), next;
     if (x->chosen) {
         visit_chosen(a, x, &b, p0);
         return;
     }
+    const struct row_range all = rows_of_all(x, p0);
+    if (all.end <= all.from)
+        return;
     const struct cache_block *to_prefetch = next_block(l, x, p0, &next) ? &next : NULL;
     if (decodes(a, n_query(x)))
-        b = decode_block(a, &b, first_row(c, x->pos[0], p0), end_row(c, x->pos[x->n_t - 1], p0), x->decoded);
+        b = decode_block(a, &b, all.from, all.end, x->decoded);
     for (int64_t t = 0; t < x->n_t;) {
-        int64_t from = first_row(c, x->pos[t], p0), end = end_row(c, x->pos[t], p0), t_end = t + 1;
-        while (t_end < x->n_t && first_row(c, x->pos[t_end], p0) == from && end_row(c, x->pos[t_end], p0) == end)
+        const struct row_range r = rows_of(x, t, p0);
+        int64_t t_end = t + 1;
+        while (t_end < x->n_t && is_same_range(r, rows_of(x, t_end, p0)))
             t_end++;
-        for (int64_t i = t * x->n_head; end > from && i < t_end * x->n_head; i += KERNEL_ATTN_QUERIES) {
+        for (int64_t i = t * x->n_head; r.end > r.from && i < t_end * x->n_head; i += KERNEL_ATTN_QUERIES) {
             int64_t rest = t_end * x->n_head - i;
-            fold_block(a, x, &b, from, end - from, i, rest < KERNEL_ATTN_QUERIES ? rest : KERNEL_ATTN_QUERIES,
-                       to_prefetch);
+            fold_block(a, x, &b, r.from, r.end - r.from, i, min_i64(rest, KERNEL_ATTN_QUERIES), to_prefetch);
             to_prefetch = NULL;
         }
         t = t_end;
@@ -576,8 +611,10 @@ static void set_caches(struct attn_op *a)
         a->caches[a->n_cache++] = (struct attn_cache){
             .k = &op->state[2], .v = &op->state[2], .pages = tensor_data(&op->in[5]), .ratio = op->attention.ratio};
     if (op->in[4].buffer) {
-        a->caches[a->n_cache - 1].chosen = tensor_data(&op->in[4]);
-        a->caches[a->n_cache - 1].n_chosen = op->in[4].ne[0];
+        struct attn_cache *c = &a->caches[a->n_cache - 1];
+        c->chosen = tensor_data(&op->in[4]);
+        c->chosen_block = op->attention.chosen_block;
+        c->n_chosen = op->in[4].ne[0] / (c->chosen_block ? op->state[0].page.ne[2] : 1);
     }
 }
 

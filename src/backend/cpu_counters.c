@@ -26,24 +26,29 @@ static void count_weights(struct cpu *c, const struct op *op, int64_t m)
 }
 
 /* The positions that a token sees of those before it: all, a window, or as many as are chosen; and entries of a
- * compressed cache, of which some may be chosen instead. */
+ * compressed cache, of which some may be chosen instead. Of blocks that are chosen its own is one. */
 static int64_t n_visible(const struct op *op, int32_t pos)
 {
     int64_t ratio = op->attention.ratio, n_chosen = op->in[4].buffer ? op->in[4].ne[0] : 0;
+    int64_t block = op->attention.chosen_block;
+    if (block)
+        n_chosen = (n_chosen / op->state[0].page.ne[2] - 1) * block + pos % block + 1;
     int64_t most = n_chosen && !ratio ? n_chosen : op->attention.window, n = most && pos >= most ? most : pos + 1;
     int64_t n_entry = ratio ? (pos + 1) / ratio : 0;
     return n + (n_chosen && n_entry > n_chosen ? n_chosen : n_entry);
 }
 
-/* Tokens that see all positions have no scores. Each text's keys are read once. */
+/* Tokens that see no more positions than `all` have no scores. Each text's keys are read once. */
 static void count_index(struct op_counters *t, const struct op *op)
 {
     const struct tensor *k = &op->state[0].page;
     const int32_t *pos = tensor_data(&op->in[1]), *table = tensor_data(&op->in[2]);
-    int64_t n_seen = 0, n_read = 0, m = op->in[0].ne[1], ratio = op->index_ratio > 1 ? op->index_ratio : 1;
+    int64_t n_seen = 0, n_read = 0, m = op->in[0].ne[1], ratio = op->index.ratio > 1 ? op->index.ratio : 1;
+    int64_t all =
+        op->index.block ? op->out[0].ne[0] / (op->in[0].ne[0] / k->ne[0]) * op->index.block : op->out[0].ne[0];
     for (int64_t i = 0; i < m; i++) {
         int64_t n = (pos[i] + 1) / ratio;
-        n = n > op->out[0].ne[0] ? n : 0;
+        n = n > all ? n : 0;
         n_seen += n;
         n_read += i + 1 == m || table[i + 1] != table[i] ? n : 0;
     }

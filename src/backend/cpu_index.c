@@ -1,6 +1,7 @@
-/* INDEX: for each token the positions that its attention will see. Scores of blocks of positions are products of the
- * float kernels; those of a token are a row of ranks, from which the best are picked. Tokens that see no more than
- * there is room for have none. Tokens are taken together as far as their rows fit in RANK_BYTES. */
+/* INDEX: for each token the positions that its attention will see, or for each of its heads the blocks. Scores of a
+ * page are products of the float kernels; those of a token are a row of ranks, or one for each head, from which the
+ * best are picked. Tokens that see no more than there is room for have none. Tokens are taken together as far as their
+ * rows fit in RANK_BYTES. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -13,12 +14,14 @@ enum { RANK_BYTES = 16 << 20 };
 struct index_loop {
     struct cpu *c;
     const struct op *op;
-    int64_t dim, n_head, k; /* of a key; of queries; positions chosen at most */
+    int64_t dim, n_head, k; /* of a key; of queries; what is chosen at most, in each list */
     int64_t t0, n_t;        /* the tokens at hand, all of one text */
     int64_t ratio;          /* positions of the text for each of the cache's, which are what is meant below */
+    int64_t block;          /* positions of a block, where blocks are chosen; else 1 */
+    int64_t n_list;         /* lists of a token: n_head where blocks are chosen, else 1 */
     int64_t n_pos;          /* positions that the last of them sees */
-    uint32_t *ranks;        /* of scores, [n_t][n_pos rounded up to a block] */
-    float *work;            /* for each thread: a block's keys, its products with a token's queries */
+    uint32_t *ranks;        /* of scores, [n_t][n_list][rank_stride] */
+    float *work;            /* for each thread: a page's keys, its products with a token's queries */
 };
 
 /* How many positions a token sees. */
@@ -32,9 +35,27 @@ static int32_t table_of(const struct index_loop *l, int64_t t)
     return ((const int32_t *)tensor_data(&l->op->in[2]))[t];
 }
 
-static int64_t rank_stride(const struct index_loop *l)
+static int64_t n_pages(int64_t n_pos)
 {
-    return (l->n_pos + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK * ATTENTION_BLOCK;
+    return (n_pos + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK;
+}
+
+/* How many blocks, or positions, n_pos positions are. */
+static int64_t n_choice(const struct index_loop *l, int64_t n_pos)
+{
+    return (n_pos + l->block - 1) / l->block;
+}
+
+/* Of the ranks of n_pos positions, whole pages. */
+static int64_t rank_stride(const struct index_loop *l, int64_t n_pos)
+{
+    return n_choice(l, n_pages(n_pos) * ATTENTION_BLOCK);
+}
+
+/* The ranks of one of a token's lists. */
+static uint32_t *ranks_of(const struct index_loop *l, int64_t t, int64_t list)
+{
+    return l->ranks + ((t - l->t0) * l->n_list + list) * rank_stride(l, l->n_pos);
 }
 
 static int64_t work_elems(const struct index_loop *l)
@@ -42,13 +63,13 @@ static int64_t work_elems(const struct index_loop *l)
     return ATTENTION_BLOCK * (l->dim + l->n_head);
 }
 
-/* A block's keys as a matrix of floats or halves. */
-static const void *block_keys(const struct index_loop *l, int64_t block, float *work, enum quant_type *type)
+/* A page's keys as a matrix of floats or halves. */
+static const void *page_keys(const struct index_loop *l, int64_t page, float *work, enum quant_type *type)
 {
     const struct paged *s = &l->op->state[0];
     const int32_t *pages = (const int32_t *)tensor_data(&l->op->in[3]) + table_of(l, l->t0);
-    assert(pages[block] >= 0);
-    const void *keys = paged_data(s, pages[block], 0);
+    assert(pages[page] >= 0);
+    const void *keys = paged_data(s, pages[page], 0);
     *type = s->page.type == ELEM_F16 ? QUANT_F16 : QUANT_F32;
     if (s->page.type != ELEM_Q8_0)
         return keys;
@@ -69,8 +90,8 @@ static uint32_t order_of(float score)
 
 /* ranks[r] stands for the sum over heads, ascending, of weights[head] * relu(product[head][r]). product is overwritten.
  */
-static void rank_block(const struct kernels *kern, const float *weights, float *product, int64_t n_head,
-                       uint32_t *ranks)
+static void rank_positions(const struct kernels *kern, const float *weights, float *product, int64_t n_head,
+                           uint32_t *ranks)
 {
     float sum[ATTENTION_BLOCK] = {0};
     for (int64_t i = 0; i < n_head * ATTENTION_BLOCK; i++)
@@ -81,14 +102,28 @@ static void rank_block(const struct kernels *kern, const float *weights, float *
         ranks[r] = order_of(sum[r]);
 }
 
-/* A block's scores for all tokens at hand that see of it; what they don't see has some score, too. */
-static void score_task(void *arg, size_t task, int thread)
+/* A block's rank for a head stands for the largest product with a position that the token sees, of those from p0 on and
+ * of those before it that are in the block. Blocks that are seen in any case are above all scores. */
+static void rank_block(const struct index_loop *l, int64_t t, int64_t p0, const float *product)
 {
-    const struct index_loop *l = arg;
-    int64_t block = (int64_t)task, p0 = block * ATTENTION_BLOCK;
+    int64_t block = p0 / l->block, n = min_i64(n_seen(l, t) - p0, ATTENTION_BLOCK);
+    bool is_local = block + l->op->index.n_local >= n_choice(l, n_seen(l, t));
+    for (int64_t h = 0; h < l->n_head; h++) {
+        uint32_t *rank = ranks_of(l, t, h) + block, best = p0 % l->block ? *rank : 0;
+        float most = -INFINITY;
+        for (int64_t r = 0; r < n; r++)
+            most = product[h * ATTENTION_BLOCK + r] > most ? product[h * ATTENTION_BLOCK + r] : most;
+        *rank = is_local ? UINT32_MAX : order_of(most) > best ? order_of(most) : best;
+    }
+}
+
+/* A page's scores for all tokens at hand that see of it; positions that they don't see have some score, too. */
+static void score_page(const struct index_loop *l, int64_t page, int thread)
+{
+    int64_t p0 = page * ATTENTION_BLOCK;
     float *keys = l->work + thread * work_elems(l), *product = keys + ATTENTION_BLOCK * l->dim;
     enum quant_type type;
-    const void *w = block_keys(l, block, keys, &type);
+    const void *w = page_keys(l, page, keys, &type);
     for (int64_t t = l->t0; t < l->t0 + l->n_t && !pool_is_cancelled(l->c->pool); t++) {
         if (n_seen(l, t) <= p0)
             continue;
@@ -102,9 +137,25 @@ static void score_task(void *arg, size_t task, int thread)
                                         .y = product,
                                         .ldy = ATTENTION_BLOCK};
         l->c->kernels->matmul[type](&a);
-        rank_block(l->c->kernels, tensor_row(&l->op->in[4], t), product, l->n_head,
-                   l->ranks + (t - l->t0) * rank_stride(l) + p0);
+        if (l->op->index.block)
+            rank_block(l, t, p0, product);
+        else
+            rank_positions(l->c->kernels, tensor_row(&l->op->in[4], t), product, l->n_head, ranks_of(l, t, 0) + p0);
     }
+}
+
+/* Pages that a task takes: those of a block, one after the other. */
+static int64_t task_pages(const struct index_loop *l)
+{
+    return n_pages(l->block);
+}
+
+static void score_task(void *arg, size_t task, int thread)
+{
+    const struct index_loop *l = arg;
+    int64_t first = (int64_t)task * task_pages(l), end = min_i64(first + task_pages(l), n_pages(l->n_pos));
+    for (int64_t page = first; page < end; page++)
+        score_page(l, page, thread);
 }
 
 /* The k-th largest of n ranks, n >= k, and how many of those that equal it are among the k: digit by digit, the highest
@@ -128,14 +179,15 @@ static uint32_t find_kth(const uint32_t *ranks, int64_t n, int64_t k, int64_t *n
     return kth;
 }
 
-/* All positions where they fit, else the best, of equal ones the first. */
+/* A list of a token: all that it chooses from where that fits, else the best, of equal ones the first. */
 static void choose_task(void *arg, size_t i, int thread)
 {
     const struct index_loop *l = arg;
-    int64_t t = l->t0 + (int64_t)i, n = n_seen(l, t), n_out = 0, n_equal;
-    int32_t *out = (int32_t *)tensor_data(&l->op->out[0]) + t * l->k;
+    int64_t t = l->t0 + (int64_t)i / l->n_list, list = (int64_t)i % l->n_list;
+    int64_t n = n_choice(l, n_seen(l, t)), n_out = 0, n_equal;
+    int32_t *out = (int32_t *)tensor_data(&l->op->out[0]) + (t * l->n_list + list) * l->k;
     if (n > l->k) {
-        const uint32_t *ranks = l->ranks + (int64_t)i * rank_stride(l);
+        const uint32_t *ranks = ranks_of(l, t, list);
         uint32_t kth = find_kth(ranks, n, l->k, &n_equal);
         for (int64_t p = 0; p < n; p++)
             if (ranks[p] > kth || (ranks[p] == kth && n_equal-- > 0))
@@ -155,30 +207,33 @@ static bool index_tokens(struct index_loop *l)
     int64_t m = l->op->in[0].ne[1], most = RANK_BYTES / (int64_t)sizeof(uint32_t);
     l->n_t = 1;
     while (l->t0 + l->n_t < m && table_of(l, l->t0 + l->n_t) == table_of(l, l->t0) &&
-           (l->n_t + 1) * (n_seen(l, l->t0 + l->n_t) + ATTENTION_BLOCK) <= most)
+           (l->n_t + 1) * l->n_list * rank_stride(l, n_seen(l, l->t0 + l->n_t)) <= most)
         l->n_t++;
     l->n_pos = n_seen(l, l->t0 + l->n_t - 1);
-    if (l->n_pos > l->k) {
+    if (n_choice(l, l->n_pos) > l->k) {
         /* as much as all listed pages need, so that a token allocates no more than the one before */
-        int64_t n_rank = max_i64(l->n_t * rank_stride(l), l->op->in[3].ne[0] * ATTENTION_BLOCK);
+        int64_t of_all = rank_stride(l, l->op->in[3].ne[0] * ATTENTION_BLOCK);
+        int64_t n_rank = l->n_list * max_i64(l->n_t * rank_stride(l, l->n_pos), of_all);
         l->ranks = cpu_scratch(l->c, SCRATCH_SPANS, (size_t)n_rank * sizeof *l->ranks);
         if (!l->ranks)
             return false;
-        pool_run(l->c->pool, (size_t)(rank_stride(l) / ATTENTION_BLOCK), score_task, l);
+        pool_run(l->c->pool, (size_t)((n_pages(l->n_pos) + task_pages(l) - 1) / task_pages(l)), score_task, l);
     }
-    pool_run(l->c->pool, (size_t)l->n_t, choose_task, l);
+    pool_run(l->c->pool, (size_t)(l->n_t * l->n_list), choose_task, l);
     return true;
 }
 
 void cpu_op_index(struct cpu *c, const struct op *op)
 {
-    int64_t dim = op->state[0].page.ne[0];
+    int64_t dim = op->state[0].page.ne[0], n_head = op->in[0].ne[0] / dim, n_list = op->index.block ? n_head : 1;
     struct index_loop l = {.c = c,
                            .op = op,
                            .dim = dim,
-                           .n_head = op->in[4].ne[0],
-                           .k = op->out[0].ne[0],
-                           .ratio = max_i64(op->index_ratio, 1)};
+                           .n_head = n_head,
+                           .k = op->out[0].ne[0] / n_list,
+                           .ratio = max_i64(op->index.ratio, 1),
+                           .block = max_i64(op->index.block, 1),
+                           .n_list = n_list};
     l.work = cpu_scratch(c, SCRATCH_THREAD, (size_t)(work_elems(&l) * pool_n_threads(c->pool)) * sizeof(float));
     for (bool ok = l.work; ok && l.t0 < op->in[0].ne[1]; l.t0 += l.n_t)
         ok = index_tokens(&l);

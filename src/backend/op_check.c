@@ -243,16 +243,43 @@ static err_code check_kv_store(const struct op_checker *c)
     return check_positions(c);
 }
 
+/* Blocks are whole blocks of the cache, and of each token's list each of n_list parts has some. */
+static err_code check_blocks(const struct op_checker *c, int64_t block, int64_t n_chosen, int64_t n_list)
+{
+    CHECK(c, block >= ATTENTION_BLOCK && block % ATTENTION_BLOCK == 0,
+          "there are blocks of %lld positions, expected a multiple of %d", (long long)block, ATTENTION_BLOCK);
+    CHECK(c, n_chosen % n_list == 0, "%lld blocks are chosen for %lld heads, expected as many for each",
+          (long long)n_chosen, (long long)n_list);
+    return ERR_OK;
+}
+
+/* INDEX, where it chooses blocks. */
+static err_code check_block_index(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    int64_t dim = op->state[0].page.ne[0], n_head = op->in[0].ne[0] / dim;
+    CHECK(c, n_head > 0, "q has %lld elements, expected heads of %lld", (long long)op->in[0].ne[0], (long long)dim);
+    TRY(check_rows(c, "q", &op->in[0], n_head * dim, ANY));
+    TRY(check_blocks(c, op->index.block, op->out[0].ne[0], n_head));
+    CHECK(c, op->index.ratio <= 1, "there are blocks of a compressed cache");
+    CHECK(c, op->index.n_local >= 0 && op->index.n_local <= op->out[0].ne[0] / n_head,
+          "%lld of %lld blocks are taken in any case", (long long)op->index.n_local,
+          (long long)(op->out[0].ne[0] / n_head));
+    return ERR_OK;
+}
+
 static err_code check_index(const struct op_checker *c)
 {
     const struct op *op = c->op;
     int64_t n_head = op->in[4].ne[0], m = n_token(op);
     TRY(check_cache(c, 0, "K", 1));
-    TRY(check_rows(c, "weights", &op->in[4], ANY, m));
-    TRY(check_rows(c, "q", &op->in[0], n_head * op->state[0].page.ne[0], ANY));
     TRY(check_tensor(c, "out", &op->out[0], ELEM_I32, ANY, m, 1));
-    CHECK(c, op->index_ratio >= 0, "there are %lld positions for an entry", (long long)op->index_ratio);
-    return check_positions(c);
+    CHECK(c, op->index.ratio >= 0, "there are %lld positions for an entry", (long long)op->index.ratio);
+    TRY(check_positions(c));
+    if (op->index.block)
+        return check_block_index(c);
+    TRY(check_rows(c, "weights", &op->in[4], ANY, m));
+    return check_rows(c, "q", &op->in[0], n_head * op->state[0].page.ne[0], ANY);
 }
 
 /* The compressed cache of ATTENTION, beside a cache whose keys are values. */
@@ -343,6 +370,11 @@ static err_code check_attention(const struct op_checker *c)
     if (op->in[4].buffer) {
         TRY(check_tensor(c, "chosen", &op->in[4], ELEM_I32, ANY, n_token(op), 1));
         CHECK(c, op->attention.window == 0 || op->attention.ratio, "there are a window and chosen positions");
+    }
+    if (op->attention.chosen_block) {
+        CHECK(c, op->in[4].buffer && !op->attention.ratio, "there are blocks of %lld positions, but no choice of them",
+              (long long)op->attention.chosen_block);
+        TRY(check_blocks(c, op->attention.chosen_block, op->in[4].ne[0], k->ne[2]));
     }
     CHECK(c, op->attention.ratio >= 0, "there are %lld positions for an entry", (long long)op->attention.ratio);
     if (op->attention.ratio)

@@ -56,7 +56,7 @@ static struct tensor choose_entries(const struct pass *p, const struct attention
                                        .in = {q, p->pos, p->table, mix_pages(p, kv->entry_kind), weights},
                                        .out = {chosen},
                                        .state = {kv->index},
-                                       .index_ratio = ratio});
+                                       .index = {.ratio = ratio}});
     return chosen;
 }
 

@@ -268,7 +268,7 @@ enum vk_shader {
     VK_N_SHADER
 };
 
-enum { VK_MAX_CONSTANT = 18 };
+enum { VK_MAX_CONSTANT = 19 };
 
 /* A shader with values for its constants 0 to n - 1; the first is the size of a workgroup. */
 struct vk_program {

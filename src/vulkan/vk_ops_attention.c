@@ -73,10 +73,24 @@ static int64_t most_entry_blocks(const struct op *op)
     return op->attention.ratio ? vk_groups(op->in[3].ne[0], op->attention.ratio) : 0;
 }
 
+/* What is chosen of each token, for each list. */
+static int64_t n_chosen(const struct op *op)
+{
+    int64_t n_list = op->attention.chosen_block ? op->state[0].page.ne[2] : 1;
+    return op->in[4].buffer ? op->in[4].ne[0] / n_list : 0;
+}
+
+/* Blocks of positions that a token may see, where windows don't say how many. */
+static int64_t most_listed(const struct op *op)
+{
+    int64_t n = op->in[3].ne[0], chosen = n_chosen(op) * (op->attention.chosen_block / ATTENTION_BLOCK);
+    return chosen && chosen < n ? chosen : n;
+}
+
 /* And blocks in all. */
 static int64_t most_blocks(const struct op *op)
 {
-    int64_t n = op->in[3].ne[0], window = op->attention.window, wide = window / ATTENTION_BLOCK + 2;
+    int64_t n = most_listed(op), window = op->attention.window, wide = window / ATTENTION_BLOCK + 2;
     return (op->attention.ratio && window && wide < n ? wide : n) + most_entry_blocks(op);
 }
 
@@ -131,7 +145,7 @@ static struct cut cut_tiles(const struct op *op)
 /* Multiply-adds of a token at most, as nobody here knows its position: with all pages that are listed. */
 static int64_t token_work(const struct op *op)
 {
-    int64_t n_seen = op->in[3].ne[0] * ATTENTION_BLOCK, window = op->attention.window;
+    int64_t n_seen = most_listed(op) * ATTENTION_BLOCK, window = op->attention.window;
     n_seen = window && window < n_seen ? window : n_seen;
     n_seen += most_entry_blocks(op) * ATTENTION_BLOCK;
     return op->attention.n_head * (op->state[0].page.ne[0] + op->state[1].page.ne[0]) * n_seen;
@@ -217,8 +231,8 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
         attention, c.n_thread, k->type, c.heads, (uint32_t)k->ne[0], (uint32_t)value->ne[0], (uint32_t)n_head,
         (uint32_t)heads_of_kv(op), gate->buffer != NULL, act, vk_float_bits(op->attention.scale),
         vk_groups(value->ne[0], GROUP), c.is_split, v->is_software ? 1 : GPU_ROWS, are_staged(v, op, c.heads),
-        position_counter(v, op), chosen->buffer ? (uint32_t)chosen->ne[0] : 0, vk_float_bits(op->attention.softcap),
-        (uint32_t)op->attention.ratio);
+        position_counter(v, op), (uint32_t)n_chosen(op), vk_float_bits(op->attention.softcap),
+        (uint32_t)op->attention.ratio, (uint32_t)(op->attention.chosen_block / ATTENTION_BLOCK));
     program.shader = c.shader;
     VK_RUN(v, program, push, &x, (uint32_t)k->ne[2] * c.n_share, c.y, c.z, m * token_work(op));
 }

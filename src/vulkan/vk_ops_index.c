@@ -30,27 +30,60 @@ void vk_op_layer_norm(struct vk *v, const struct op *op)
 bool vk_index_fits(const struct vk *v, const struct op *op)
 {
     return v->limits.n_thread >= CHOOSE_THREADS &&
-           (size_t)op->state[0].page.ne[0] * sizeof(float) <= v->limits.shared_bytes;
+           (size_t)(op->state[0].page.ne[0] + ATTENTION_BLOCK) * sizeof(float) <= v->limits.shared_bytes;
 }
 
 static uint32_t ratio_of(const struct op *op)
 {
-    return (uint32_t)(op->index_ratio > 1 ? op->index_ratio : 1);
+    return (uint32_t)(op->index.ratio > 1 ? op->index.ratio : 1);
 }
 
-/* Ranks of a token: of all positions that the listed pages have. In a list of a compressed cache's there is room for as
- * many pages as positions have. */
-static int64_t rank_stride(const struct op *op)
+static int64_t n_heads(const struct op *op)
 {
-    return (int64_t)vk_groups(op->in[3].ne[0], ratio_of(op)) * ATTENTION_BLOCK;
+    return op->in[0].ne[0] / op->state[0].page.ne[0];
+}
+
+static int64_t n_lists(const struct op *op)
+{
+    return op->index.block ? n_heads(op) : 1;
+}
+
+/* Pages that a token may see: all that are listed. In a list of a compressed cache's there is room for as many as
+ * positions have. */
+static int64_t most_pages(const struct op *op)
+{
+    return vk_groups(op->in[3].ne[0], ratio_of(op));
+}
+
+/* Pages whose positions have their ranks from one workgroup. */
+static int64_t group_pages(const struct op *op)
+{
+    return op->index.block ? op->index.block / ATTENTION_BLOCK : 1;
+}
+
+/* Ranks of a token's list. */
+static int64_t list_ranks(const struct op *op)
+{
+    return op->index.block ? vk_groups(most_pages(op), group_pages(op)) : most_pages(op) * ATTENTION_BLOCK;
+}
+
+static int64_t token_ranks(const struct op *op)
+{
+    return n_lists(op) * list_ranks(op);
+}
+
+/* Multiply-adds of a token at most. */
+static int64_t token_work(const struct op *op)
+{
+    return most_pages(op) * ATTENTION_BLOCK * op->in[0].ne[0];
 }
 
 /* Tokens of a part of the operation: their ranks have bounded room, and a dispatch bounded work. */
 static int64_t part_tokens(const struct vk *v, const struct op *op)
 {
     enum { RANK_BYTES = 32 << 20 };
-    int64_t fit = RANK_BYTES / (int64_t)sizeof(uint32_t) / rank_stride(op);
-    int64_t work = v->limits.work / (rank_stride(op) * op->in[0].ne[0]) + 1, m = op->in[0].ne[1];
+    int64_t fit = RANK_BYTES / (int64_t)sizeof(uint32_t) / token_ranks(op);
+    int64_t work = v->limits.work / token_work(op) + 1, m = op->in[0].ne[1];
     fit = fit < 1 ? 1 : fit;
     fit = fit < work ? fit : work;
     return fit < m ? fit : m;
@@ -58,17 +91,17 @@ static int64_t part_tokens(const struct vk *v, const struct op *op)
 
 void vk_scratch_index(struct vk *v, const struct op *op)
 {
-    vk_scratch(v, VK_SCRATCH_RANKS, (size_t)(part_tokens(v, op) * rank_stride(op)) * sizeof(uint32_t));
+    vk_scratch(v, VK_SCRATCH_RANKS, (size_t)(part_tokens(v, op) * token_ranks(op)) * sizeof(uint32_t));
 }
 
 static void rank(struct vk *v, const struct op *op, struct buffer *ranks)
 {
     const struct tensor *k = &op->state[0].page;
-    int64_t n_head = op->in[4].ne[0], m = op->in[0].ne[1];
+    int64_t m = op->in[0].ne[1];
     const struct {
         uint64_t q, weights, pos, table, pages, ranks;
         struct vk_paged k;
-        uint32_t m, n_chosen, ratio, unused;
+        uint32_t m, n_chosen, ratio, n_local;
     } push = {.q = vk_address(&op->in[0]),
               .weights = vk_address(&op->in[4]),
               .pos = vk_address(&op->in[1]),
@@ -77,8 +110,9 @@ static void rank(struct vk *v, const struct op *op, struct buffer *ranks)
               .ranks = vk_buffer_address(ranks),
               .k = vk_paged_push(&op->state[0]),
               .m = (uint32_t)m,
-              .n_chosen = (uint32_t)op->out[0].ne[0],
-              .ratio = ratio_of(op)};
+              .n_chosen = (uint32_t)(op->out[0].ne[0] / n_lists(op)),
+              .ratio = ratio_of(op),
+              .n_local = (uint32_t)op->index.n_local};
     const struct vk_unit unit = {
         .kind = OP_INDEX, .n_bytes = elem_row_bytes(k->type, k->ne[0]), .n_float = (uint64_t)op->in[0].ne[0]};
     struct vk_touched x = {0};
@@ -87,10 +121,10 @@ static void rank(struct vk *v, const struct op *op, struct buffer *ranks)
     vk_state(&x, &op->state[0], false);
     vk_whole(&x, ranks, true);
     vk_whole(&x, v->work.buffer, true);
-    VK_RUN(
-        v,
-        VK_PROGRAM(index_ranks, ATTENTION_BLOCK, k->type, (uint32_t)k->ne[0], (uint32_t)n_head, vk_counter(v, &unit)),
-        push, &x, (uint32_t)(rank_stride(op) / ATTENTION_BLOCK), (uint32_t)m, 1, m * rank_stride(op) * op->in[0].ne[0]);
+    VK_RUN(v,
+           VK_PROGRAM(index_ranks, ATTENTION_BLOCK, k->type, (uint32_t)k->ne[0], (uint32_t)n_heads(op),
+                      vk_counter(v, &unit), op->index.block ? (uint32_t)group_pages(op) : 0),
+           push, &x, vk_groups(most_pages(op), group_pages(op)), (uint32_t)m, 1, m * token_work(op));
 }
 
 static void choose(struct vk *v, const struct op *op, struct buffer *ranks)
@@ -99,24 +133,26 @@ static void choose(struct vk *v, const struct op *op, struct buffer *ranks)
     int64_t m = op->in[0].ne[1];
     const struct {
         uint64_t pos, ranks, chosen;
-        uint32_t stride, n_chosen, ratio, unused;
+        uint32_t stride, n_chosen, ratio, more;
     } push = {.pos = vk_address(&op->in[1]),
               .ranks = vk_buffer_address(ranks),
               .chosen = vk_address(&op->out[0]),
-              .stride = (uint32_t)rank_stride(op),
-              .n_chosen = (uint32_t)op->out[0].ne[0],
-              .ratio = ratio_of(op)};
+              .stride = (uint32_t)list_ranks(op),
+              .n_chosen = (uint32_t)(op->out[0].ne[0] / n_lists(op)),
+              .ratio = op->index.block ? (uint32_t)op->index.block : ratio_of(op),
+              .more = op->index.block ? (uint32_t)op->index.block : 1};
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[1]);
     vk_whole(&x, ranks, false);
     vk_writes(&x, &op->out[0]);
-    VK_RUN(v, VK_PROGRAM(index_choose, CHOOSE_THREADS), push, &x, 1, (uint32_t)m, 1, m * rank_stride(op) * PASSES);
+    VK_RUN(v, VK_PROGRAM(index_choose, CHOOSE_THREADS), push, &x, (uint32_t)n_lists(op), (uint32_t)m, 1,
+           m * token_ranks(op) * PASSES);
 }
 
 void vk_op_index(struct vk *v, const struct op *op)
 {
     struct buffer *ranks =
-        vk_scratch(v, VK_SCRATCH_RANKS, (size_t)(part_tokens(v, op) * rank_stride(op)) * sizeof(uint32_t));
+        vk_scratch(v, VK_SCRATCH_RANKS, (size_t)(part_tokens(v, op) * token_ranks(op)) * sizeof(uint32_t));
     for (int64_t t = 0, n; ranks && t < op->in[0].ne[1]; t += n) {
         int64_t left = op->in[0].ne[1] - t, most = part_tokens(v, op);
         struct op part = *op;
@@ -124,7 +160,8 @@ void vk_op_index(struct vk *v, const struct op *op)
         part.in[0] = tensor_rows(op->in[0], t, n);
         part.in[1] = vk_list_part(op->in[1], t, n);
         part.in[2] = vk_list_part(op->in[2], t, n);
-        part.in[4] = tensor_rows(op->in[4], t, n);
+        if (op->in[4].buffer)
+            part.in[4] = tensor_rows(op->in[4], t, n);
         part.out[0] = tensor_rows(op->out[0], t, n);
         rank(v, &part, ranks);
         choose(v, &part, ranks);

@@ -350,7 +350,7 @@ static void an_index_chooses_entries(void **state)
                                                 .in = {q, pos, table, c.tpages, weights},
                                                 .out = {out},
                                                 .state = {c.s},
-                                                .index_ratio = ratio});
+                                                .index = {.ratio = ratio}});
         read_back(f, &out, got);
         for (int64_t t = 0; t < m; t++)
             expect_best(&c, row_at(&b, t), (row_at(&b, t).pos + 1) / ratio, got + t * k, k);

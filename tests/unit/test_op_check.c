@@ -273,6 +273,24 @@ static void operands_that_are_absent_are_refused(void **test_state)
     close_operands(f, &o);
 }
 
+enum { N_BLOCK = 3 };
+
+/* INDEX and ATTENTION, where blocks are chosen. */
+static struct op good_blocks(const struct operands *o, enum op_kind kind)
+{
+    struct op op = good(o, kind);
+    if (kind == OP_INDEX) {
+        op.in[4] = (struct tensor){0};
+        op.out[0] = shape(o, ELEM_I32, N_HEAD * N_BLOCK, M, 1);
+        op.index.block = 2 * ATTENTION_BLOCK;
+        op.index.n_local = N_BLOCK;
+    } else {
+        op.in[4] = shape(o, ELEM_I32, N_HEAD_KV * N_BLOCK, M, 1);
+        op.attention.chosen_block = 2 * ATTENTION_BLOCK;
+    }
+    return op;
+}
+
 /* Parameters that no tensor's shape shows. */
 static void parameters_out_of_range_are_refused(void **test_state)
 {
@@ -284,6 +302,10 @@ static void parameters_out_of_range_are_refused(void **test_state)
     struct op index = good(&o, OP_INDEX), beside = attention, iterated = good(&o, OP_STREAMS_IN);
     struct op single = good(&o, OP_COMPRESS), apart = good(&o, OP_STREAMS_OUT);
     struct op capped = attention, clamp = good(&o, OP_CLAMP);
+    struct op short_index = good_blocks(&o, OP_INDEX), odd_index = short_index, local = short_index,
+              apart_index = short_index;
+    struct op short_blocks = good_blocks(&o, OP_ATTENTION), odd_blocks = short_blocks, unchosen = short_blocks;
+    assert_true(passes(f, &short_index) && passes(f, &short_blocks));
     norm.norm.n = 48;
     capped.attention.softcap = -1;
     clamp.scale = 0;
@@ -295,13 +317,22 @@ static void parameters_out_of_range_are_refused(void **test_state)
     experts.experts.sort_cutoff = 0;
     delta.delta.n_head_k = 3;
     far.rope.off = DIM - 15;
-    index.index_ratio = -1;
+    index.index.ratio = -1;
     beside.attention.ratio = 4; /* there is no compressed cache */
     iterated.streams.n_iteration = 0;
     single.vec[0].ne[1] = 1;
     apart.out[0].off_bytes += BUFFER_ALIGN;
-    const struct op *all[] = {&norm, &heads, &rope,   &attention, &slice,  &route, &experts, &delta,
-                              &far,  &index, &beside, &iterated,  &single, &apart, &capped,  &clamp};
+    short_index.index.block = ATTENTION_BLOCK / 2;
+    odd_index.out[0].ne[0]--;
+    local.index.n_local = N_BLOCK + 1;
+    apart_index.index.ratio = 4;
+    short_blocks.attention.chosen_block = ATTENTION_BLOCK + 1;
+    odd_blocks.in[4].ne[0]--;
+    unchosen.in[4].buffer = NULL;
+    const struct op *all[] = {&norm,    &heads,       &rope,         &attention,  &slice,       &route,
+                              &experts, &delta,       &far,          &index,      &beside,      &iterated,
+                              &single,  &apart,       &capped,       &clamp,      &short_index, &odd_index,
+                              &local,   &apart_index, &short_blocks, &odd_blocks, &unchosen};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         assert_false(passes(f, all[i]));
     close_operands(f, &o);

@@ -206,33 +206,36 @@ struct how {
     int64_t window;
     bool chunked, has_sinks;
     int n_thread;
-    int64_t n_chosen; /* positions that a token sees at most; 0: all */
+    int64_t n_chosen; /* positions that a token sees at most, or blocks with each KV head; 0: all */
     float softcap;
+    int64_t block; /* positions of a block, where blocks are chosen; else 0 */
 };
 
-/* Positions that a token of a text sees, ascending, then -1: all or any. */
-static void choose(int j, int64_t pos, int64_t n_chosen, int32_t *chosen)
+/* What a token of a text sees with a KV head, ascending, then -1: all or any of the positions or blocks up to its own.
+ */
+static void choose(int j, int64_t pos, int head, const struct how *how, int32_t *chosen)
 {
-    struct random r = random_seed((uint64_t)(j * 7919 + pos));
-    int64_t n = 0;
-    for (int64_t p = 0; p <= pos; p++) { /* each of the rest is as likely */
-        int64_t left = n_chosen - n, of = pos + 1 - p;
+    struct random r = random_seed((uint64_t)(j * 7919 + pos + head * 65537));
+    int64_t n = 0, n_all = how->block ? pos / how->block + 1 : pos + 1;
+    for (int64_t p = 0; p < n_all; p++) { /* each of the rest is as likely */
+        int64_t left = how->n_chosen - n, of = n_all - p;
         if (of <= left || random_unit(&r) * (double)of < (double)left)
             chosen[n++] = (int32_t)p;
     }
-    while (n < n_chosen)
+    while (n < how->n_chosen)
         chosen[n++] = -1;
 }
 
 /* The same for a batch's rows. */
-static struct tensor batch_chosen(struct fixture *f, const struct batch *b, int64_t n_chosen)
+static struct tensor batch_chosen(struct fixture *f, const struct batch *b, const struct how *how)
 {
-    int64_t m = n_rows(b), t = 0;
-    int32_t *x = calloc((size_t)(m * n_chosen), sizeof *x);
+    int64_t m = n_rows(b), t = 0, n_list = how->block ? HEAD_KV : 1, k = how->n_chosen;
+    int32_t *x = calloc((size_t)(m * n_list * k), sizeof *x);
     for (int i = 0; i < b->n; i++)
         for (int64_t r = 0; r < b->n_row[i]; r++, t++)
-            choose(b->text[i], lengths[b->text[i]] - b->n_row[i] + r, n_chosen, x + t * n_chosen);
-    struct tensor y = tensor_i32(f, n_chosen, m, x);
+            for (int64_t head = 0; head < n_list; head++)
+                choose(b->text[i], lengths[b->text[i]] - b->n_row[i] + r, (int)head, how, x + (t * n_list + head) * k);
+    struct tensor y = tensor_i32(f, n_list * k, m, x);
     free(x);
     return y;
 }
@@ -256,7 +259,8 @@ static float *attend(struct fixture *f, const struct caches *c, const struct bat
     if (how->has_sinks)
         op.vec[0] = tsinks;
     if (how->n_chosen)
-        op.in[4] = chosen = batch_chosen(f, b, how->n_chosen);
+        op.in[4] = chosen = batch_chosen(f, b, how);
+    op.attention.chosen_block = how->block;
     pool_use(f->pool, how->n_thread);
     backend_enqueue(f->device, &op);
     read_back(f, &out, y);
@@ -355,20 +359,47 @@ static void chosen_positions_are_attended_together_as_alone(void **state)
         }
 }
 
-/* Where there is room for all positions, the bits are those of plain attention. */
-static void all_positions_chosen_is_no_choice(void **state)
+/* The last two batches have blocks in three spans, in which some tokens see nothing. */
+static void chosen_blocks_are_attended_together_as_alone(void **state)
 {
+    static const enum elem_type types[] = {ELEM_F16, ELEM_F32, ELEM_Q8_0};
+    static const struct how hows[] = {
+        {.n_chosen = 3, .block = 64}, {.n_chosen = 1, .block = 128, .has_sinks = true}, {.n_chosen = 2, .block = 192}};
     struct fixture *f = *state;
-    struct caches c = open_caches(f, ELEM_F16, true);
+    for (int i = 0; i < 3; i++) {
+        struct caches c = open_caches(f, types[i], false);
+        store_all(f, &c);
+        for (int k = 0; k < 3; k++)
+            expect_batches(f, &c, &hows[k], i + k, 3);
+        close_caches(f, &c);
+    }
+}
+
+/* Where there is room for all, the bits are those of plain attention. */
+static void expect_no_choice(struct fixture *f, bool is_latent, const struct how *how)
+{
+    size_t n = HEAD * (is_latent ? DK : DV);
+    struct caches c = open_caches(f, ELEM_F16, is_latent);
     store_all(f, &c);
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
-        float *x = attend(f, &c, &batches[i], &(struct how){.n_thread = 3, .n_chosen = 1300});
-        float *y = attend(f, &c, &batches[i], &(struct how){.n_thread = 3});
-        assert_memory_equal(x, y, (size_t)(n_rows(&batches[i]) * HEAD * DK) * sizeof *x);
+        if (!is_tested((int)i, 2))
+            continue;
+        float *x = attend(f, &c, &batches[i], how), *y = attend(f, &c, &batches[i], &(struct how){.n_thread = 3});
+        assert_memory_equal(x, y, (size_t)n_rows(&batches[i]) * n * sizeof *x);
         free(x);
         free(y);
     }
     close_caches(f, &c);
+}
+
+static void all_positions_chosen_is_no_choice(void **state)
+{
+    expect_no_choice(*state, true, &(struct how){.n_thread = 3, .n_chosen = 1300});
+}
+
+static void all_blocks_chosen_is_no_choice(void **state)
+{
+    expect_no_choice(*state, false, &(struct how){.n_thread = 3, .n_chosen = 11, .block = 128});
 }
 
 /* By the definition, in double: a softmax over what is chosen. */
@@ -385,7 +416,7 @@ static void other_positions_do_not_count(void **state)
         float q[HEAD * DK], k[DK];
         int32_t chosen[N_CHOSEN];
         row_numbers(TEXT, pos, 3, q, HEAD * DK);
-        choose(TEXT, pos, N_CHOSEN, chosen);
+        choose(TEXT, pos, 0, &(struct how){.n_chosen = N_CHOSEN}, chosen);
         for (int head = 0; head < HEAD; head++) {
             double sum = 0, o[DK] = {0};
             for (int i = 0; i < N_CHOSEN; i++) {
@@ -405,37 +436,93 @@ static void other_positions_do_not_count(void **state)
     close_caches(f, &c);
 }
 
-/* What INDEX chooses for a batch, [k][M]. Owned by the caller (free). */
-static int32_t *index_rows(struct fixture *f, const struct caches *c, const struct batch *b, int64_t k, int n_thread)
+/* The same of blocks: each KV head sees its own, up to the token's own position. */
+static void other_blocks_do_not_count(void **state)
+{
+    enum { TEXT = 3, N_ROW = 3 };
+    static const struct how how = {.n_thread = 1, .n_chosen = 3, .block = 128};
+    struct fixture *f = *state;
+    struct caches c = open_caches(f, ELEM_F32, false);
+    const struct batch b = {1, {TEXT}, {N_ROW}};
+    store_all(f, &c);
+    float *got = attend(f, &c, &b, &how);
+    for (int64_t i = 0; i < N_ROW * HEAD; i++) {
+        int64_t pos = lengths[TEXT] - N_ROW + i / HEAD, head = i % HEAD, head_kv = head / (HEAD / HEAD_KV);
+        float q[HEAD * DK], k[HEAD_KV * DK], v[HEAD_KV * DV];
+        int32_t chosen[3];
+        double sum = 0, o[DV] = {0};
+        row_numbers(TEXT, pos, 3, q, HEAD * DK);
+        choose(TEXT, pos, (int)head_kv, &how, chosen);
+        for (int64_t p = 0; p <= pos; p++) {
+            double score = 0;
+            if (p / how.block != chosen[0] && p / how.block != chosen[1] && p / how.block != chosen[2])
+                continue;
+            row_numbers(TEXT, p, 1, k, HEAD_KV * DK);
+            row_numbers(TEXT, p, 2, v, HEAD_KV * DV);
+            for (int d = 0; d < DK; d++)
+                score += (double)q[head * DK + d] * (double)k[head_kv * DK + d];
+            sum += exp(score);
+            for (int d = 0; d < DV; d++)
+                o[d] += exp(score) * (double)v[head_kv * DV + d];
+        }
+        for (int d = 0; d < DV; d++)
+            assert_true(fabs((double)got[i * DV + d] - o[d] / sum) < 1e-5);
+    }
+    free(got);
+    close_caches(f, &c);
+}
+
+/* What an index chooses: k positions, or k blocks for each head. */
+struct choice {
+    int64_t k, block, n_local;
+};
+
+static int64_t choice_length(const struct choice *x)
+{
+    return x->k * (x->block ? HEAD : 1);
+}
+
+/* What INDEX chooses for a batch, [choice_length][M]. Owned by the caller (free). */
+static int32_t *index_rows(struct fixture *f, const struct caches *c, const struct batch *b, const struct choice *x,
+                           int n_thread)
 {
     int64_t m = n_rows(b);
-    struct tensor pos, table, q = batch_rows(f, b, 3, HEAD * DK), weights = batch_rows(f, b, 4, HEAD);
-    struct tensor out = tensor_i32(f, k, m, NULL);
+    struct tensor pos, table, q = batch_rows(f, b, 3, HEAD * DK), weights = {0};
+    struct tensor out = tensor_i32(f, choice_length(x), m, NULL);
     int32_t *y = malloc(tensor_bytes(&out));
+    if (!x->block)
+        weights = batch_rows(f, b, 4, HEAD);
     make_lists(f, c, b, &pos, &table);
     pool_use(f->pool, n_thread);
-    backend_enqueue(
-        f->device,
-        &(struct op){.kind = OP_INDEX, .in = {q, pos, table, c->tpages, weights}, .out = {out}, .state = {c->k}});
+    backend_enqueue(f->device, &(struct op){.kind = OP_INDEX,
+                                            .in = {q, pos, table, c->tpages, weights},
+                                            .out = {out},
+                                            .state = {c->k},
+                                            .index = {.block = x->block, .n_local = x->n_local}});
     read_back(f, &out, y);
     pool_use(f->pool, pool_n_threads(f->pool));
     close_tensors(f, (struct tensor *[]){&pos, &table, &q, &weights, &out}, 5);
     return y;
 }
 
+static double index_product(int j, int64_t pos, int head, int64_t p)
+{
+    float q[HEAD * DK], k[DK];
+    double score = 0;
+    row_numbers(j, pos, 3, q, HEAD * DK);
+    row_numbers(j, p, 1, k, DK);
+    for (int d = 0; d < DK; d++)
+        score += (double)q[head * DK + d] * (double)k[d];
+    return score;
+}
+
 static double index_score(int j, int64_t pos, int64_t p)
 {
-    float q[HEAD * DK], weights[HEAD], k[DK];
+    float weights[HEAD];
     double sum = 0;
-    row_numbers(j, pos, 3, q, HEAD * DK);
     row_numbers(j, pos, 4, weights, HEAD);
-    row_numbers(j, p, 1, k, DK);
-    for (int head = 0; head < HEAD; head++) {
-        double score = 0;
-        for (int d = 0; d < DK; d++)
-            score += (double)q[head * DK + d] * (double)k[d];
-        sum += (double)weights[head] * (score < 0 ? 0 : score);
-    }
+    for (int head = 0; head < HEAD; head++)
+        sum += (double)weights[head] * fmax(index_product(j, pos, head, p), 0);
     return sum;
 }
 
@@ -467,7 +554,7 @@ static void an_index_chooses_the_best(void **state)
     struct caches c = open_caches(f, ELEM_F32, true);
     store_all(f, &c);
     for (int i = 0; i < 3; i++) {
-        int32_t *got = index_rows(f, &c, &b, chosen[i], 3), *at = got;
+        int32_t *got = index_rows(f, &c, &b, &(struct choice){.k = chosen[i]}, 3), *at = got;
         for (int j = 0; j < b.n; j++)
             for (int64_t r = 0; r < b.n_row[j]; r++, at += chosen[i])
                 expect_best(b.text[j], lengths[b.text[j]] - b.n_row[j] + r, at, chosen[i]);
@@ -476,22 +563,66 @@ static void an_index_chooses_the_best(void **state)
     close_caches(f, &c);
 }
 
+/* By the definition, in double: a block is as good as its best position that the token sees, local ones are the best.
+ */
+static void expect_best_blocks(int j, int64_t pos, int head, const int32_t *chosen, const struct choice *x)
+{
+    int64_t n_all = pos / x->block + 1, n = n_all < x->k ? n_all : x->k, at = 0;
+    double worst = INFINITY, best_left = -INFINITY;
+    for (int64_t i = 0; i < n_all; i++) {
+        double score = i + x->n_local >= n_all ? INFINITY : -INFINITY;
+        for (int64_t p = i * x->block; p <= pos && p < (i + 1) * x->block; p++)
+            score = fmax(score, index_product(j, pos, head, p));
+        if (at < n && chosen[at] == i) {
+            worst = fmin(worst, score);
+            at++;
+        } else {
+            best_left = fmax(best_left, score);
+        }
+    }
+    assert_int_equal(at, n);
+    for (int64_t i = n; i < x->k; i++)
+        assert_int_equal(chosen[i], -1);
+    assert_true(best_left <= worst + 1e-5);
+}
+
+static void an_index_chooses_the_best_blocks_for_each_head(void **state)
+{
+    static const struct choice choices[] = {{3, 64, 1}, {1, 64, 0}, {2, 128, 2}, {4, 192, 1}, {2, 64, 0}};
+    const struct batch b = {4, {1, 3, 5, 4}, {1, 2, 65, 3}};
+    struct fixture *f = *state;
+    struct caches c = open_caches(f, ELEM_F32, true);
+    store_all(f, &c);
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        const struct choice *x = &choices[i];
+        int32_t *got = index_rows(f, &c, &b, x, 3), *at = got;
+        for (int j = 0; j < b.n; j++)
+            for (int64_t r = 0; r < b.n_row[j]; r++)
+                for (int head = 0; head < HEAD; head++, at += x->k)
+                    expect_best_blocks(b.text[j], lengths[b.text[j]] - b.n_row[j] + r, head, at, x);
+        free(got);
+    }
+    close_caches(f, &c);
+}
+
 static void an_index_chooses_together_as_alone(void **state)
 {
-    enum { K = 50 };
+    static const struct choice choices[] = {{.k = 50}, {3, 64, 1}, {2, 192, 1}};
     static const enum elem_type types[] = {ELEM_F16, ELEM_F32, ELEM_Q8_0};
     struct fixture *f = *state;
     for (int type = 0; type < (tests_device("vulkan") ? 1 : 3); type++) {
         struct caches c = open_caches(f, types[type], true);
         store_all(f, &c);
-        for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
-            const struct batch *b = &batches[i];
-            int32_t *got = index_rows(f, &c, b, K, 3), *at = got;
+        for (size_t i = 0; i < 3 * sizeof batches / sizeof *batches; i++) {
+            const struct batch *b = &batches[i / 3];
+            const struct choice *x = &choices[i % 3];
+            int64_t n = choice_length(x);
+            int32_t *got = index_rows(f, &c, b, x, 3), *at = got;
             for (int j = 0; j < b->n; j++) {
                 const struct batch alone = {1, {b->text[j]}, {b->n_row[j]}};
-                int32_t *want = index_rows(f, &c, &alone, K, 1);
-                assert_memory_equal(at, want, (size_t)(K * b->n_row[j]) * sizeof *at);
-                at += K * b->n_row[j];
+                int32_t *want = index_rows(f, &c, &alone, x, 1);
+                assert_memory_equal(at, want, (size_t)(n * b->n_row[j]) * sizeof *at);
+                at += n * b->n_row[j];
                 free(want);
             }
             free(got);
@@ -518,7 +649,7 @@ static void an_index_of_equal_scores_takes_the_first(void **state)
         backend_write(f->device, &t, row);
         memset(row, 0, sizeof row);
     }
-    int32_t *got = index_rows(f, &c, &b, K, 1);
+    int32_t *got = index_rows(f, &c, &b, &(struct choice){.k = K}, 1);
     int n_best = 0, n_first = 0;
     for (int i = 0; i < K; i++) {
         bool is_special = got[i] == AT || got[i] == AT + 30;
@@ -529,6 +660,52 @@ static void an_index_of_equal_scores_takes_the_first(void **state)
                                  (index_score(TEXT, lengths[TEXT] - 1, AT + 30) > 0));
     free(got);
     close_caches(f, &c);
+}
+
+/* All keys are zeros but the first block's, whose numbers are none: it is the last to be taken. */
+static void an_index_of_equal_blocks_takes_the_first(void **state)
+{
+    enum { TEXT = 3 }; /* eleven blocks */
+    static const struct choice choice = {4, 64, 1};
+    struct fixture *f = *state;
+    struct caches c = open_caches(f, ELEM_F32, true);
+    const struct batch b = {1, {TEXT}, {1}};
+    for (int64_t p = 0; p < ATTENTION_BLOCK; p++) {
+        float row[DK] = {NAN};
+        const struct tensor t = tensor_rows(paged_part(&c.k, c.pages[c.table[TEXT]], 0), p, 1);
+        backend_write(f->device, &t, row);
+    }
+    int32_t *got = index_rows(f, &c, &b, &choice, 1);
+    for (int i = 0; i < HEAD * 4; i++)
+        assert_int_equal(got[i], i % 4 == 3 ? 10 : i % 4 + 1);
+    free(got);
+    close_caches(f, &c);
+}
+
+/* What heads see of chosen blocks is counted: all of them, but of the token's own up to itself. Keys of an index are
+ * read once for a text, if it chooses. */
+static void what_is_seen_of_blocks_is_counted(void **state)
+{
+    enum { TEXT = 3, N_ROW = 2, K = 3, BLOCK = 128 }; /* positions 698 and 699, of block 5 */
+    const struct how how = {.n_thread = 1, .n_chosen = K, .block = BLOCK};
+    const struct batch b = {1, {TEXT}, {N_ROW}};
+    struct fixture *f = *state;
+    struct caches c = open_caches(f, ELEM_F32, false), keys = open_caches(f, ELEM_F32, true);
+    const struct backend_counters before = backend_counters(f->device);
+    free(attend(f, &c, &b, &how));
+    free(index_rows(f, &keys, &b, &(struct choice){K, BLOCK, 1}, 1));
+    free(index_rows(f, &keys, &b, &(struct choice){6, BLOCK, 1}, 1)); /* as many as there are */
+    const struct backend_counters after = backend_counters(f->device);
+    const struct op_counters *x = &before.op[OP_ATTENTION], *y = &after.op[OP_ATTENTION];
+    uint64_t first = (K - 1) * BLOCK + 698 % BLOCK + 1;
+    assert_int_equal(y->n_float - x->n_float, (first + first + 1) * HEAD * (DK + DV));
+    assert_int_equal(y->n_bytes - x->n_bytes, (first + 1) * HEAD_KV * (DK + DV) * sizeof(float));
+    x = &before.op[OP_INDEX];
+    y = &after.op[OP_INDEX];
+    assert_int_equal(y->n_float - x->n_float, (699 + 700) * HEAD * DK);
+    assert_int_equal(y->n_bytes - x->n_bytes, 700 * DK * sizeof(float));
+    close_caches(f, &c);
+    close_caches(f, &keys);
 }
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
@@ -866,6 +1043,12 @@ int main(void)
         TEST(latent_caches_are_attended_together_as_alone),
         TEST(chosen_positions_are_attended_together_as_alone),
         TEST(all_positions_chosen_is_no_choice),
+        TEST(chosen_blocks_are_attended_together_as_alone),
+        TEST(all_blocks_chosen_is_no_choice),
+        TEST(other_blocks_do_not_count),
+        TEST(an_index_chooses_the_best_blocks_for_each_head),
+        TEST(an_index_of_equal_blocks_takes_the_first),
+        TEST(what_is_seen_of_blocks_is_counted),
         TEST(other_positions_do_not_count),
         TEST(an_index_chooses_the_best),
         TEST(an_index_chooses_together_as_alone),

@@ -3,7 +3,7 @@
 /* ATTENTION of few tokens: a workgroup of 128 threads takes a token and up to HEADS query heads that share a KV head.
  * Blocks of 64 positions are folded in ascending order into one softmax for each span, spans into the whole
  * (docs/numerics.md). With HAS_GATE the result is multiplied by a gate (ACT_MUL). With RATIO the blocks and spans of the
- * compressed cache come behind those of the positions.
+ * compressed cache come behind those of the positions. With CHOSEN_PAGES those blocks alone are visited that are chosen.
  *
  * IS_SPLIT: each block is a workgroup of its own (z), which leaves [dv] values, the maximum and the sum in `blocks`; the
  * last one folds them. The same operations in the same order, so that the bits are the same.
@@ -148,13 +148,20 @@ struct View {
     int pos, first_block, n_position_block, n_block;
     int pages; /* where its text's begin */
     uint head_kv;
+    int chosen; /* where the list of those begins that are chosen; -1: all blocks of positions are seen */
 };
 
 View view_of(uint t)
 {
     int pos = p.pos.d[t], first = first_position(pos) / int(BLOCK), n = pos / int(BLOCK) - first + 1;
-    return View(pos, first, n, n + (n_entry(pos) + int(BLOCK) - 1) / int(BLOCK), p.table.d[t],
-                gl_WorkGroupID.x / N_SHARE);
+    View x = View(pos, first, n, n + (n_entry(pos) + int(BLOCK) - 1) / int(BLOCK), p.table.d[t],
+                  gl_WorkGroupID.x / N_SHARE, -1);
+    if (CHOSEN_PAGES == 0 || (n - 1) / int(CHOSEN_PAGES) < int(N_CHOSEN))
+        return x;
+    x.chosen = int((t * (N_HEAD / N_GROUP) + x.head_kv) * N_CHOSEN);
+    int last = Ints(uvec2(p.gate)).d[x.chosen + int(N_CHOSEN) - 1] + 1; /* behind it are pages that there are not yet */
+    x.n_block = x.n_position_block = int(N_CHOSEN * CHOSEN_PAGES) - max(last * int(CHOSEN_PAGES) - n, 0);
+    return x;
 }
 
 bool is_entry(View x, int i)
@@ -165,6 +172,8 @@ bool is_entry(View x, int i)
 /* Which block of its cache the i-th one is. */
 int block_of(View x, int i)
 {
+    if (x.chosen >= 0)
+        return Ints(uvec2(p.gate)).d[x.chosen + i / int(CHOSEN_PAGES)] * int(CHOSEN_PAGES) + i % int(CHOSEN_PAGES);
     return is_entry(x, i) ? i - x.n_position_block : x.first_block + i;
 }
 
@@ -192,7 +201,7 @@ void visit_block(View x, int i)
     [[unroll]] for (uint j = 0; j < K_LOADS; j++)
         stage_four(K_FOURS, K_STRIDE, j, k[j]);
     barrier();
-    weigh_rows(keys, b, x.pos, from, end, RATIO != 0 && !is_entry(x, i));
+    weigh_rows(keys, b, x.pos, from, end, CHOSEN_PAGES != 0 || (RATIO != 0 && !is_entry(x, i)));
     [[unroll]] for (uint j = 0; j < V_LOADS; j++)
         stage_four(V_FOURS, V_STRIDE, j, v[j]);
     barrier();
@@ -233,6 +242,17 @@ void add_span(bool is_first)
             values[i] = is_first ? span_values[i] : fold_value(f, values[i], span_values[i]);
         }
     }
+}
+
+/* Behind the last of the blocks that are in a span with the i-th one. */
+int end_of_span(View x, int i)
+{
+    int block = block_of(x, i), left = (is_entry(x, i) ? x.n_block : x.n_position_block) - i, n = 1;
+    if (x.chosen < 0)
+        return i + min(int(SPAN_BLOCKS) - block % int(SPAN_BLOCKS), left);
+    while (n < left && block_of(x, i + n) / int(SPAN_BLOCKS) == block / int(SPAN_BLOCKS))
+        n++;
+    return i + n;
 }
 
 /* Where a head's block i of token t is. */
@@ -302,8 +322,7 @@ void main()
     }
     int i = 0;
     while (i < x.n_block) {
-        int begin = i, left = (is_entry(x, i) ? x.n_block : x.n_position_block) - i;
-        int end = i + min(int(SPAN_BLOCKS) - block_of(x, i) % int(SPAN_BLOCKS), left);
+        int begin = i, end = end_of_span(x, i);
         begin_span();
         if (IS_SPLIT != 0)
             add_blocks(t, head, n, uint(i), uint(end));

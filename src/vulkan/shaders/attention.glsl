@@ -13,19 +13,22 @@ layout(constant_id = 8) const uint ACTIVATION = 0;
 layout(constant_id = 9) const float SCALE = 1;
 
 layout(constant_id = 14) const uint COUNTER = 0;  /* of positions (counters.glsl) */
-layout(constant_id = 15) const uint N_CHOSEN = 0; /* positions that a token sees at most; 0: all */
+layout(constant_id = 15) const uint N_CHOSEN = 0; /* positions, or blocks, that a token sees at most; 0: all */
 layout(constant_id = 16) const float SOFTCAP = 0; /* the bound of scores; 0: none */
 /* Positions for each entry of a compressed cache, which comes behind the window: what is chosen are entries then, and
  * keys are values. Caches have one part; instead of the bytes to the next one there is where the entries' pages are
  * listed. 0: there is none. */
 layout(constant_id = 17) const uint RATIO = 0;
+/* What is chosen are, for each KV head, blocks of so many pages; 0: positions, or entries. */
+layout(constant_id = 18) const uint CHOSEN_PAGES = 0;
 
 const uint BLOCK = 64, SPAN_BLOCKS = 8, N_SHARE = (N_GROUP + HEADS - 1) / HEADS;
 
 layout(push_constant) uniform Push {
     Floats q;
     Ints pos, table, pages;
-    Floats out_, sinks, gate; /* gate: with N_CHOSEN what is chosen instead, [N_CHOSEN] for each token */
+    Floats out_, sinks, gate; /* gate: with N_CHOSEN what is chosen instead, [N_CHOSEN] for each token; with CHOSEN_PAGES
+                                 for each KV head of each token */
     SharedFloats blocks; /* of single tokens: [DV + 2] for each block of each head of each token */
     SharedWords done;    /* a counter for each token's workgroups but for z */
     Paged k, v; /* v: with RATIO the compressed cache */
@@ -86,6 +89,8 @@ int n_choice(int pos)
 uint n_visible(int pos)
 {
     uint n = uint(pos - first_position(pos) + 1), most = N_CHOSEN == 0 ? 0xffffffffu : N_CHOSEN;
+    if (CHOSEN_PAGES != 0) /* its own block is one of them */
+        most = (N_CHOSEN - 1) * CHOSEN_PAGES * BLOCK + uint(pos) % (CHOSEN_PAGES * BLOCK) + 1;
     return RATIO == 0 ? min(n, most) : n + min(uint(n_entry(pos)), most);
 }
 

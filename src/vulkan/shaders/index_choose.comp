@@ -1,17 +1,18 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
-/* INDEX, second part: a workgroup of 256 threads writes the positions of a token (y) that are chosen, ascending: all that
- * it sees, and -1, or those with the largest ranks, of equal ones the first. The least rank that is chosen is found digit by
- * digit, the highest first. */
+/* INDEX, second part: a workgroup of 256 threads writes a list (x) of a token (y), the positions or blocks that are chosen,
+ * ascending: all that it sees, and -1, or those with the largest ranks, of equal ones the first. The least rank that is
+ * chosen is found digit by digit, the highest first. */
 #include "common.glsl"
 
 const uint N_THREAD = 256, DIGIT_BITS = 8, N_DIGIT = 256;
 
 layout(push_constant) uniform Push {
     Ints pos;
-    Words ranks; /* [stride] for each token */
-    Ints chosen; /* [n_chosen] for each token */
-    uint stride, n_chosen, ratio; /* ratio: as in index_ranks.comp */
+    Words ranks; /* [stride] for each list of each token */
+    Ints chosen; /* [n_chosen] likewise */
+    uint stride, n_chosen;
+    uint ratio, more; /* a token at pos chooses from (pos + more) / ratio */
 } p;
 
 shared uint counts[N_DIGIT], sums[N_THREAD], found_digit, found_left;
@@ -62,8 +63,8 @@ uint add_before(uint x)
 
 void main()
 {
-    uint tid = gl_LocalInvocationID.x, t = gl_WorkGroupID.y, at = t * p.stride, to = t * p.n_chosen;
-    uint n = (uint(p.pos.d[t]) + 1) / p.ratio;
+    uint tid = gl_LocalInvocationID.x, t = gl_WorkGroupID.y, list = t * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+    uint at = list * p.stride, to = list * p.n_chosen, n = (uint(p.pos.d[t]) + p.more) / p.ratio;
     if (n <= p.n_chosen) {
         for (uint i = tid; i < p.n_chosen; i += N_THREAD)
             p.chosen.d[to + i] = i < n ? int(i) : -1;
