@@ -317,7 +317,8 @@ static json_t *mixing(struct out_json *o, const struct layer *l)
     set(o, v, "value_width", integer(o, (uint64_t)(a->is_latent ? a->latent.n_value : a->head_dim_v)));
     set(o, v, "latent_width", integer(o, (uint64_t)a->latent.n_latent));
     set(o, v, "query_rank", integer(o, (uint64_t)a->n_q_latent));
-    set(o, v, "positions_chosen", integer(o, (uint64_t)(a->is_compressed ? 0 : a->index.n_chosen)));
+    set(o, v, "positions_chosen", integer(o, (uint64_t)(a->is_compressed ? 0 : model_index_reach(&a->index))));
+    set(o, v, "positions_per_block", integer(o, (uint64_t)a->index.block));
     set(o, v, "positions_per_entry", integer(o, (uint64_t)a->compressed.ratio));
     set(o, v, "entries_chosen", integer(o, (uint64_t)(a->is_compressed ? a->index.n_chosen : 0)));
     set(o, v, "rotated", integer(o, a->rope_table < 0 ? 0 : (uint64_t)a->n_rot));

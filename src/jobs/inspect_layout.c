@@ -66,6 +66,16 @@ static void say_compressed(struct inspect_words *w, const struct attention *a)
             (long long)a->index.n_head, (long long)a->index.dim);
 }
 
+/* Blocks of positions that are chosen. */
+static void say_blocks(struct inspect_words *w, const struct position_index *x)
+{
+    say(w, "\nto %lld blocks of %lld positions at most with each KV head, the last ", (long long)x->n_chosen,
+        (long long)x->block);
+    if (x->n_local > 1)
+        say(w, "%lld ", (long long)x->n_local);
+    say(w, "in any case, the others chosen by a head of %lld", (long long)x->dim);
+}
+
 static void say_attention(struct inspect_words *w, const struct model *m, int64_t layer)
 {
     const struct attention *a = &m->layers[layer].attn;
@@ -96,6 +106,8 @@ static void say_attention(struct inspect_words *w, const struct model *m, int64_
         say(w, ", its output times %g", (double)a->out_scale);
     if (a->is_compressed)
         say_compressed(w, a);
+    if (a->index.block)
+        say_blocks(w, &a->index);
     if (a->v_is_k)
         say(w, ", keys serve as values");
     if (a->kv_layer != layer)

@@ -535,7 +535,7 @@ static err_code cross(struct pass *p, const struct pass *before, struct err *e)
         room.off_bytes += tensor_bytes(&p->rope[i]);
         TRY(bring(p, before->b, &before->rope[i], &p->rope[i], e));
     }
-    if (m->n_ratio == 0 && p->w->chosen.buffer && !block_sees_all(p, p->w->chosen.ne[0])) {
+    if (p->w->sizes.sees_earlier && !block_sees_all(p, p->w->chosen.ne[0])) {
         const struct tensor from = tensor_rows(before->w->chosen, 0, p->n), to = tensor_rows(p->w->chosen, 0, p->n);
         TRY(bring(p, before->b, &from, &to, e));
     }

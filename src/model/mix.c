@@ -42,6 +42,72 @@ void mix_store(const struct pass *p, const struct layer_pages *kv, const struct 
         &(struct op){.kind = OP_KV_STORE, .in = {*x, p->pos, p->table, mix_pages(p, kv->kind)}, .state = {*cache}});
 }
 
+bool block_sees_all(const struct pass *p, int64_t n_chosen)
+{
+    bool all = !p->p->is_complete;
+    for (int64_t r = 0; r < p->n_rows; r++)
+        all &= p->rows[r].state->pos + p->rows[r].n <= n_chosen;
+    return all;
+}
+
+/* Puts the tokens' keys into the index, in whose cache later ones look for them. */
+static void store_index(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                        const struct tensor *h)
+{
+    const struct position_index *x = &a->index;
+    const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot};
+    struct tensor k = tensor_shaped(p->w->index_k, x->dim, p->n);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {k}, .weight = {x->k}});
+    if (x->block)
+        block_norm(p, &k, &x->k_norm, x->dim, &k);
+    else
+        backend_enqueue(p->b, &(struct op){.kind = OP_LAYER_NORM,
+                                           .in = {k},
+                                           .out = {k},
+                                           .vec = {x->k_norm, x->k_norm_bias},
+                                           .norm = {.eps = 1e-6f}});
+    mix_rope(p, &how, a->rope_table, &k);
+    mix_store(p, kv, &k, &kv->index);
+}
+
+/* Chooses the positions, or blocks, that each token sees. x_q: what the index's queries come of. */
+static void choose_positions(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                             const struct tensor *x_q, const struct tensor *h, const struct tensor *chosen)
+{
+    const struct position_index *x = &a->index;
+    const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot};
+    struct tensor q = tensor_shaped(p->w->index_q, x->n_head * x->dim, p->n), weights = {0};
+    if (x->weights) {
+        weights = tensor_shaped(p->w->index_weights, x->n_head, p->n);
+        backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {weights}, .weight = {x->weights}});
+    }
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*x_q}, .out = {q}, .weight = {x->q}});
+    if (x->q_norm.buffer)
+        block_norm(p, &q, &x->q_norm, x->dim, &q);
+    mix_rope(p, &how, a->rope_table, &q);
+    backend_enqueue(p->b, &(struct op){.kind = OP_INDEX,
+                                       .in = {q, p->pos, p->table, mix_pages(p, kv->kind), weights},
+                                       .out = {*chosen},
+                                       .state = {kv->index},
+                                       .index = {.block = x->block, .n_local = x->n_local}});
+}
+
+/* What the tokens see of the positions before them, as this layer or an earlier one chose; absent: all. */
+static struct tensor positions_of(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                                  const struct tensor *x_q, const struct tensor *h)
+{
+    const struct position_index *x = &a->index;
+    struct tensor chosen = {0};
+    if (x->n_head)
+        store_index(p, a, kv, h);
+    if (x->n_chosen == 0 || block_sees_all(p, model_index_reach(x)))
+        return chosen;
+    chosen = tensor_rows(tensor_shaped(p->w->chosen, model_index_length(x), p->w->chosen.ne[1]), p->first, p->n);
+    if (x->n_head)
+        choose_positions(p, a, kv, x_q, h, &chosen);
+    return chosen;
+}
+
 /* Puts the tokens' keys and values into the layer's cache. */
 static void store_kv(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                      const struct tensor *k, const struct tensor *v)
@@ -87,13 +153,16 @@ static void attention(const struct pass *p, const struct attention *a, const str
     norm_and_rope(p, a, a->q_rope_table, &q, &a->q_norm, a->q_norm_len);
     if (a->k)
         store_kv(p, a, kv, &k, &v);
-    backend_enqueue(p->b,
-                    &(struct op){.kind = OP_ATTENTION,
-                                 .in = {q, p->pos, p->table, mix_pages(p, kv->kind)},
-                                 .out = {out},
-                                 .state = {kv->k, kv->v},
-                                 .vec = {a->sinks},
-                                 .attention = {a->n_head, a->scale, a->window, a->chunked, p->n_rows, a->softcap}});
+    const struct tensor chosen = positions_of(p, a, kv, h, h);
+    struct op attend = {.kind = OP_ATTENTION,
+                        .in = {q, p->pos, p->table, mix_pages(p, kv->kind), chosen},
+                        .out = {out},
+                        .state = {kv->k, kv->v},
+                        .vec = {a->sinks},
+                        .attention = {a->n_head, a->scale, a->window, a->chunked, p->n_rows, a->softcap}};
+    if (chosen.buffer)
+        attend.attention.chosen_block = a->index.block;
+    backend_enqueue(p->b, &attend);
     if (a->gate)
         gate_by(p, a->gate_act, &z, &out);
     backend_enqueue(p->b,
@@ -115,63 +184,6 @@ void mix_heads(const struct pass *p, struct weight *w, int64_t n_head, struct he
                                                  .out_dim = to.x->ne[0] / n_head,
                                                  .out_off = to.off,
                                                  .n_out = to.n}});
-}
-
-bool block_sees_all(const struct pass *p, int64_t n_chosen)
-{
-    bool all = !p->p->is_complete;
-    for (int64_t r = 0; r < p->n_rows; r++)
-        all &= p->rows[r].state->pos + p->rows[r].n <= n_chosen;
-    return all;
-}
-
-/* Puts the tokens' keys into the index, in whose cache later ones look for them. */
-static void store_index(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
-                        const struct tensor *h)
-{
-    const struct position_index *x = &a->index;
-    const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot};
-    struct tensor k = tensor_shaped(p->w->index_k, x->dim, p->n);
-    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {k}, .weight = {x->k}});
-    backend_enqueue(
-        p->b,
-        &(struct op){
-            .kind = OP_LAYER_NORM, .in = {k}, .out = {k}, .vec = {x->k_norm, x->k_norm_bias}, .norm = {.eps = 1e-6f}});
-    mix_rope(p, &how, a->rope_table, &k);
-    mix_store(p, kv, &k, &kv->index);
-}
-
-/* Chooses the positions that each token sees. */
-static void choose_positions(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
-                             const struct tensor *q_latent, const struct tensor *h, const struct tensor *chosen)
-{
-    const struct position_index *x = &a->index;
-    const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot};
-    struct tensor q = tensor_shaped(p->w->index_q, x->n_head * x->dim, p->n);
-    struct tensor weights = tensor_shaped(p->w->index_weights, x->n_head, p->n);
-    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {weights}, .weight = {x->weights}});
-    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*q_latent}, .out = {q}, .weight = {x->q}});
-    mix_rope(p, &how, a->rope_table, &q);
-    backend_enqueue(p->b, &(struct op){.kind = OP_INDEX,
-                                       .in = {q, p->pos, p->table, mix_pages(p, kv->kind), weights},
-                                       .out = {*chosen},
-                                       .state = {kv->index}});
-}
-
-/* What the tokens see of the positions before them, as this layer or an earlier one chose; absent: all. */
-static struct tensor positions_of(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
-                                  const struct tensor *q_latent, const struct tensor *h)
-{
-    const struct position_index *x = &a->index;
-    struct tensor chosen = {0};
-    if (x->n_head)
-        store_index(p, a, kv, h);
-    if (x->n_chosen == 0 || block_sees_all(p, x->n_chosen))
-        return chosen;
-    chosen = tensor_rows(tensor_shaped(p->w->chosen, x->n_chosen, p->w->chosen.ne[1]), p->first, p->n);
-    if (x->n_head)
-        choose_positions(p, a, kv, q_latent, h, &chosen);
-    return chosen;
 }
 
 /* h = o . v_b . attention(k_b . q . h, latent): instead of the latent's keys and values, queries go into the latent

@@ -37,6 +37,16 @@ const struct model_stage *model_stage_of(const struct model *m, int64_t layer)
     return s;
 }
 
+int64_t model_index_reach(const struct position_index *x)
+{
+    return x->n_chosen * max_i64(x->block, 1);
+}
+
+int64_t model_index_length(const struct position_index *x)
+{
+    return x->n_chosen * (x->block ? x->n_head : 1);
+}
+
 struct experts *model_experts_of(const struct model *m, int moe_layer)
 {
     return model_stage_of(m, m->expert_layers[moe_layer].index)->experts;

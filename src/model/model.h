@@ -25,16 +25,26 @@ struct pool;
 /* What chooses the positions that a token's attention sees, where there are more than n_chosen (DeepSeek's sparse
  * attention): a light attention of its own, whose scores are the sum over heads of weights[head] * relu(q . k). Keys
  * are normed, and the first elements of queries and keys are rotated, as many as the layer's; in compressed attention
- * the last ones. */
+ * the last ones.
+ *
+ * Or it chooses blocks of positions for each KV head (MiniMax's): each has a head of the index, whose score of a block
+ * is the largest q . k there. Queries are normed, too, and come of what attention's come of. */
 struct position_index {
-    int64_t n_chosen;    /* positions; 0: the layer's attention sees all */
-    int64_t n_head, dim; /* of the queries, which all meet the same key; 0 where what an earlier layer chose holds */
+    int64_t n_chosen;       /* positions, or blocks for each KV head; 0: the layer's attention sees all */
+    int64_t block, n_local; /* as OP_INDEX takes them */
+    int64_t n_head, dim;    /* of the queries, which all meet the same key; 0 where what an earlier layer chose holds */
     enum rope_mode rope;
-    struct weight *q;                  /* [n_head * dim][n_q_latent] */
-    struct weight *k;                  /* [dim][n_embd]; NULL where keys are those of a compressed cache */
-    struct weight *weights;            /* [n_head][n_embd] */
-    struct tensor k_norm, k_norm_bias; /* [dim], of a layer norm */
+    struct weight *q;          /* [n_head * dim][n_q_latent, or n_embd] */
+    struct weight *k;          /* [dim][n_embd]; NULL where keys are those of a compressed cache */
+    struct weight *weights;    /* [n_head][n_embd]; NULL where blocks are chosen */
+    struct tensor q_norm;      /* [dim], of an RMS norm of each head; absent: there is none */
+    struct tensor k_norm;      /* [dim], of a layer norm, or of an RMS norm where blocks are chosen */
+    struct tensor k_norm_bias; /* [dim], of the layer norm */
 };
+
+/* The positions that a token sees at most by an index's choice, and the numbers that the choice is. */
+int64_t model_index_reach(const struct position_index *x);
+int64_t model_index_length(const struct position_index *x);
 
 /* What latent attention has besides struct attention, whose q gives the unrotated parts of the heads' queries and whose
  * k gives the latent [n_latent]. A row of the cache is k_pe's part and the latent, and serves all heads as key and
@@ -104,7 +114,7 @@ struct attention {
     int64_t n_q_latent; /* rank of the queries; 0 where they are not low-rank */
     struct weight *q_a; /* [n_q_latent][n_embd], in front of q and q_pe; NULL where queries are not low-rank */
     struct tensor q_a_norm;
-    struct position_index index; /* of latent or compressed attention */
+    struct position_index index; /* of blocks, or in latent or compressed attention of positions or entries */
 
     bool is_latent, is_compressed;
     struct latent_attention latent;         /* when is_latent */

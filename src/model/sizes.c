@@ -41,7 +41,7 @@ static void add_attention(struct model_sizes *s, const struct attention *a, enum
         window->n_float += (uint64_t)(2 * a->n_head * a->head_dim);
         return;
     }
-    struct model_cache_cost *c = find_cache(s, x->n_chosen ? x->n_chosen : a->window);
+    struct model_cache_cost *c = find_cache(s, x->n_chosen ? model_index_reach(x) : a->window);
     size_t n = elem_row_bytes(type, a->head_dim) + (a->is_latent ? 0 : elem_row_bytes(type, a->head_dim_v));
     c->n_bytes += (uint64_t)a->n_head_kv * n;
     c->n_float += (uint64_t)(a->n_head * (a->head_dim + a->head_dim_v));

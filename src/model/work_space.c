@@ -33,10 +33,11 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
         d.n_entry = max_i64(d.n_entry, max_i64(a->compressed.entries.n, a->compressed.index.n));
         d.n_q_rot = max_i64(d.n_q_rot, a->is_latent ? a->n_head * a->n_rot : 0);
         d.n_rot = max_i64(d.n_rot, a->is_latent ? a->n_rot : 0);
-        d.n_chosen = max_i64(d.n_chosen, x->n_chosen);
+        d.n_chosen = max_i64(d.n_chosen, model_index_length(x));
+        d.sees_earlier |= x->n_chosen && x->n_head == 0;
         d.n_index_q = max_i64(d.n_index_q, x->n_head * x->dim);
         d.n_index_k = max_i64(d.n_index_k, x->dim);
-        d.n_index_head = max_i64(d.n_index_head, x->n_head);
+        d.n_index_head = max_i64(d.n_index_head, x->weights ? x->n_head : 0);
         d.n_q = max_i64(d.n_q, r->q ? r->n_head_k * r->dk : 0);
         d.n_k = max_i64(d.n_k, r->k ? r->n_head_k * r->dk : 0);
         d.n_v = max_i64(d.n_v, r->v ? r->n_out : 0);

@@ -23,6 +23,7 @@ struct work_sizes {
     int64_t n_ratio, n_entry_rot, n_compress, n_entry;    /* compressed caches */
     int64_t n_mixed, n_head_v, n_alpha, n_rank;           /* recurrent layers */
     bool is_recurrent;                                    /* some layer of the stage is */
+    bool sees_earlier; /* some layer of the stage sees the positions that one before it chose */
 };
 
 enum { ENTRY_LISTS = 4 };
@@ -50,7 +51,7 @@ enum { ENTRY_LISTS = 4 };
     TENSOR(next_x, ELEM_F32, d->n_next, d->n_batch)           /* what the next layer's router is shown (moe.h) */      \
     TENSOR(token_embed, ELEM_F32, d->n_token_all, d->n_batch) /* the tokens' embeddings for all layers */              \
     TENSOR(token_proj, ELEM_F32, d->n_token_all, d->n_batch)                                                           \
-    TENSOR(chosen, ELEM_I32, d->n_chosen, d->n_batch) /* positions that attention sees */                              \
+    TENSOR(chosen, ELEM_I32, d->n_chosen, d->n_batch) /* what attention sees, as an index chose */                     \
     TENSOR(token_gate, ELEM_F32, d->n_token_embd, d->n_batch)                                                          \
     TENSOR(token_slice, ELEM_F32, d->n_token_embd, d->n_batch)
 

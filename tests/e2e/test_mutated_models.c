@@ -28,7 +28,7 @@ enum {
     MAX_SECONDS = 2 * SLOWER,
     MAX_RSS_MB = 512,
     N_POOL = 1 << 20, /* numbers to fill tensors with */
-    MAX_MODEL = 64,
+    MAX_MODEL = 128,
     N_PROMPT = 24,
     N_DECODE = 3,
     RAN = 100, /* no status with which a sanitizer ends a process */

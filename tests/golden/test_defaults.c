@@ -68,7 +68,7 @@ struct row {
     "qwen3moe qwen3next qwen35moe mellum phimoe grok dbrx"
 #define SIGMOID                                                                                                        \
     "afmoe bailingmoe2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 kimi-linear laguna lfm2moe llama4 mimo2 "     \
-    "minimax-m2 "                                                                                                      \
+    "minimax-m2 minimax-m3 "                                                                                           \
     "nemotron_h_moe step35 smallthinker cohere2moe"
 #define NORMED                                                                                                         \
     "llama ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe kimi-linear lfm2moe mellum mimo2 minimax-m2 "      \
@@ -78,7 +78,7 @@ struct row {
 #define NOT_NORMED                                                                                                     \
     "afmoe bailingmoe bailingmoe2 deepseek deepseek2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 laguna olmoe "  \
     "qwen2moe "                                                                                                        \
-    "nemotron_h_moe step35 deepseek4 cohere2moe"
+    "nemotron_h_moe step35 deepseek4 cohere2moe minimax-m3"
 
 static const struct row rows[] = {
     {NULL, "rope.freq_base", IS_FLOAT(10000), IS_FLOAT(700)},

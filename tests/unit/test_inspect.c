@@ -578,6 +578,27 @@ static void layout_tells_latent_attention_and_routing_by_groups(void **state)
                              "    shared expert 16 wide\n");
 }
 
+static void layout_tells_blocks_that_are_chosen(void **state)
+{
+    assert_layout(
+        "minimax_m3",
+        "  mixing, layer 0\n"
+        "    attention: 4 heads of 32 over 2 KV heads\n"
+        "    rope on 8 of 32 dimensions, norms of q and k over each head\n"
+        "  mixing, 3 layers (1-3)\n"
+        "    attention: 4 heads of 32 over 2 KV heads\n"
+        "    rope on 8 of 32 dimensions, norms of q and k over each head\n"
+        "    to 2 blocks of 64 positions at most with each KV head, the last in any case, the others chosen by a head "
+        "of 32\n"
+        "  feed-forward, layer 0\n"
+        "    dense: 48 wide, clamped SwiGLU\n"
+        "  feed-forward, 3 layers (1-3)\n"
+        "    sparse: 8 experts 16 wide, clamped SwiGLU, 3 for each token\n"
+        "    router: sigmoid of each; the best 3, chosen with a correction bias; weights divided by their sum, times "
+        "2\n"
+        "    shared expert 16 wide\n");
+}
+
 static void layout_tells_compressed_caches_and_streams(void **state)
 {
     assert_layout(
@@ -844,6 +865,7 @@ int main(void)
         cmocka_unit_test(layout_tells_chunks_and_layers_without_rope),
         cmocka_unit_test(layout_tells_parallel_branches_and_what_is_around),
         cmocka_unit_test(layout_tells_latent_attention_and_routing_by_groups),
+        cmocka_unit_test(layout_tells_blocks_that_are_chosen),
         cmocka_unit_test(layout_tells_compressed_caches_and_streams),
         cmocka_unit_test(layout_tells_gates_and_windows),
         cmocka_unit_test(layout_tells_limits_of_activations),

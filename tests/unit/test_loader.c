@@ -139,6 +139,21 @@ static void impossible_indexes_of_positions_are_refused(void **state)
     refused(&m, "layer 0", "glm-dsa.attention.indexer.types");
 }
 
+static void impossible_indexes_of_blocks_are_refused(void **state)
+{
+    static const struct wrong_number wrong[] = {
+        {"minimax_m3", "minimax-m3.attention.indexer.block_size", 0, "block_size is 0: expected a multiple of 64"},
+        {"minimax_m3", "minimax-m3.attention.indexer.block_size", 96, "block_size is 96: expected a multiple of 64"},
+        {"minimax_m3", "minimax-m3.attention.indexer.local_blocks", 0, "local_blocks is 0: expected 1"},
+        {"minimax_m3", "minimax-m3.attention.indexer.local_blocks", 3, "to the 2 of"},
+        {"minimax_m3", "minimax-m3.attention.indexer.top_k", 0, "to the 0 of"},
+        {"minimax_m3", "minimax-m3.attention.indexer.head_count", 1, "one for each of 2 KV heads"},
+        {"minimax_m3", "minimax-m3.attention.indexer.key_length", 6, "the 8 that are rotated"},
+        {"minimax_m3", "minimax-m3.attention.indexer.key_length", 40, "indexer.q_proj.weight"},
+    };
+    refuse_numbers(wrong, sizeof wrong / sizeof *wrong);
+}
+
 static void impossible_compressed_caches_are_refused(void **state)
 {
     static const struct wrong_number wrong[] = {
@@ -355,6 +370,7 @@ int main(void)
         cmocka_unit_test(floats_out_of_range_are_refused),
         cmocka_unit_test(counts_whose_products_overflow_are_refused),
         cmocka_unit_test(impossible_indexes_of_positions_are_refused),
+        cmocka_unit_test(impossible_indexes_of_blocks_are_refused),
         cmocka_unit_test(impossible_compressed_caches_are_refused),
         cmocka_unit_test(impossible_recurrent_layers_are_refused),
         cmocka_unit_test(more_layers_than_can_be_told_apart_are_refused),

@@ -32,6 +32,7 @@ DEFAULTS = dict(
     limits="", shared_limits="",  # of activations in routed and in shared experts, by layer "0,1.5,..."
     recurrent="", n_key_head=2, n_value_head=4, state=8, conv=4,  # which layers are recurrent: "1101"
     latent=0, q_rank=0, index_heads=0, index_dim=64, index_chosen=16, index_types="",  # latent attention, and its index of positions
+    index_block=0, index_local=1,  # an index of blocks of so many positions in layers with experts; blocks that are always taken
     parts="",  # layers of one part each: m a state space, a attention, e experts, d a dense feed-forward part; the latter without gates
     moe_latent=0, n_ff_exps="", n_useds="",  # the width that experts work in; and by layer "16,0,..."
     compress="", compress_base=0.0, o_groups=0, o_rank=0,  # compressed keys, tokens for each by layer "0,4,..."; what they rotate by; grouped output
@@ -49,6 +50,8 @@ FAMILIES = dict(
     granitemoe=dict(n_shared=1, tie=1, n_ff=16, embedding_scale=3.0, residual_scale=0.7, attention_scale=0.25, logit_scale=0.5),
     hunyuan_moe=dict(arch="hunyuan-moe", n_shared=1, qk_norm="head", n_ff=16, tie=1),
     minimax_m2=dict(arch="minimax-m2", n_ff=16, qk_norm="all", hd=12, n_rot=6, gating=2, choice_bias=1),
+    minimax_m3=dict(arch="minimax-m3", n_layer=4, hd=32, n_rot=8, n_shared=1, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.0, wnorm=1,
+                    index_heads=2, index_dim=32, index_chosen=2, index_block=64),
     granite=dict(n_expert=0, tie=1, embedding_scale=3.0, residual_scale=0.7, attention_scale=0.25, logit_scale=0.5),
     ernie4_5=dict(n_expert=0),
     hunyuan_dense=dict(arch="hunyuan-dense", n_expert=0, qk_norm="head"),
@@ -244,6 +247,10 @@ def add_metadata(m):
         if c["index_types"]:
             m.array("%.attention.indexer.types", BOOL, [t == "1" for t in c["index_types"]])
     else:
+        if c["index_block"]:
+            for key, v in (("head_count", "index_heads"), ("key_length", "index_dim"), ("top_k", "index_chosen"), ("block_size", "index_block"),
+                           ("local_blocks", "index_local")):
+                m.key("%.attention.indexer." + key, U32, c[v])
         m.key("%.attention.key_length", U32, c["hd"])
         m.key("%.attention.value_length", U32, c["hd_v"] or c["hd"])
     m.optional("%.rope.freq_base_swa", F32, c["freq_base_windowed"])
@@ -334,6 +341,10 @@ def add_attention(m, p, i):
     if c["qk_norm"]:
         m.vector(p + "attn_q_norm.weight", [n_q if c["qk_norm"] == "all" else c["hd"]], 0.15, 1.25)
         m.vector(p + "attn_k_norm.weight", [n_k if c["qk_norm"] == "all" else c["hd"]], 0.15, 1.25)
+    if c["index_block"] and is_moe(c, i):
+        for name, n in (("q", c["index_heads"]), ("k", 1)):
+            m.matrix(p + "indexer." + name + "_proj.weight", [n_embd, n * c["index_dim"]], 1.5, "F32")
+            m.vector(p + "indexer." + name + "_norm.weight", [c["index_dim"]], 0.15, 1.25)
 
 
 def add_latent_attention(m, p, i):
