@@ -32,9 +32,9 @@ ifeq ($(MODEL),$(BUNDLED))
 endif
 	@build/moebius generate -m $(MODEL) -p "Once upon a time" --echo -n 200 --temp 0.7 --top-k 40 --seed $(SEED)
 
-check: ## run all tests, in a release build, with sanitizers, and some between guard pages
+check: ## run all tests, in a release build, with sanitizers, or in both, and some between guard pages
 	@tools/bootstrap.sh check
-	@tools/run_tests.py build build-asan:$(SANITIZE)
+	@tools/run_tests.py build:--no-suite=sanitized build-asan:$(SANITIZE):--no-suite=release
 
 soak: ## mutated models between guard pages; each call of each command fails; shared files; batches, servers and ranks killed; a server abused (hours)
 	@tools/bootstrap.sh check

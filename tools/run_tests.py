@@ -3,7 +3,7 @@
 
 usage: tools/run_tests.py FOLDER[:MESON-OPTION...] ...     e.g. build 'build-asan:-Db_sanitize=address,undefined'
 
-The option --suite=NAME builds and runs the tests of that suite alone.
+The option --suite=NAME builds and runs the tests of that suite alone; --no-suite=NAME leaves those of one out.
 A cmocka program counts as its test functions, any other as one test. A folder that doesn't build counts as failed.
 Exit status: 0 when nothing failed.
 """
@@ -27,13 +27,13 @@ def is_configured(folder):
 
 
 def build(folder, options, suites):
-    """True when the folder is configured and built; of suites `meson test` builds what they need."""
+    """True when the folder is configured and built; of a suite `meson test` builds what it needs."""
     if not is_configured(folder):
         again = ["--reconfigure"] if (folder / "build.ninja").exists() else []
         setup = ["meson", "setup", *again, folder, "-Dtests=enabled", *options]
         if subprocess.run(setup, check=False, stdout=subprocess.DEVNULL).returncode != 0:
             return False
-    return bool(suites) or subprocess.run(["ninja", "-C", folder], check=False).returncode == 0
+    return any(s.startswith("--suite=") for s in suites) or subprocess.run(["ninja", "-C", folder], check=False).returncode == 0
 
 
 def count(entry):
@@ -57,7 +57,7 @@ def test(folder, suites):
     environment.setdefault("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1")
     # The multiplier: sanitizers and busy machines are slow, and a test that hangs still ends. One process more than processors, as
     # some tests mostly wait.
-    which = suites or ["--no-rebuild"]
+    which = suites if any(s.startswith("--suite=") for s in suites) else [*suites, "--no-rebuild"]
     subprocess.run(["meson", "test", "-C", folder, *which, "--print-errorlogs", "--timeout-multiplier", "4",
                     "--num-processes", str((os.cpu_count() or 1) + 1)], check=False, env=environment)
     sums, bad = [0, 0, 0], []
@@ -80,7 +80,7 @@ def main():
     for word in sys.argv[1:]:
         name, *options = word.split(":")
         folder = pathlib.Path(name)
-        suites = [o for o in options if o.startswith("--suite=")]
+        suites = [o for o in options if o.startswith(("--suite=", "--no-suite="))]
         if build(folder, [o for o in options if o not in suites], suites):
             sums, names = test(folder, suites)
         else:

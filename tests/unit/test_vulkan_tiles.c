@@ -145,12 +145,17 @@ static void check_product(struct fixture *f, enum quant_type type, const struct 
     expect_equal(f, (size_t)(s->m * s->n_row), quant_info(type)->name);
 }
 
-static void products_of_each_type_have_the_same_bits(void **state)
+/* One of each way to unpack weights: drivers compile each type for long, and test_products has all of them. */
+static const enum quant_type float_types[] = {QUANT_F32,   QUANT_F16,   QUANT_Q4_0,  QUANT_Q5_1,
+                                              QUANT_Q8_0,  QUANT_Q3_K,  QUANT_Q4_K,  QUANT_IQ2_XXS,
+                                              QUANT_IQ1_M, QUANT_TQ1_0, QUANT_NVFP4, QUANT_IQ4_KT};
+
+static void products_of_floats_have_the_same_bits(void **state)
 {
     open_without(state, "", "float");
-    for (uint32_t id = 0; id < QUANT_MAX_ID; id++)
-        for (int i = 0; quant_info(id) && i < N_SHAPE; i++)
-            check_product(*state, (enum quant_type)id, &shapes[i]);
+    for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++)
+        for (int i = 0; i < N_SHAPE; i++)
+            check_product(*state, float_types[t], &shapes[i]);
 }
 
 static const enum quant_type integer_types[] = {QUANT_Q4_0, QUANT_Q5_0, QUANT_Q8_0, QUANT_Q4_K,
@@ -308,10 +313,8 @@ static void sorted_experts_have_the_same_bits(void **state)
     for (int t = 0; t < 2; t++) {
         open_without(state, "", "integer");
         ((struct fixture *)*state)->tiles = t ? "matrix" : "1";
-        for (int i = 0; i < 2; i++) {
-            check_experts(*state, kinds[i], &few, false);
-            check_experts(*state, kinds[i], &few, true);
-        }
+        for (int i = 0; i < 2; i++)
+            check_experts(*state, kinds[i], &few, i == t);
         check_experts(*state, kinds[0], &many, false);
     }
 }
@@ -321,9 +324,9 @@ static void sorted_experts_have_the_same_bits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(products_of_each_type_have_the_same_bits), TEST(products_of_integers_have_the_same_bits),
-        TEST(lesser_devices_have_the_same_bits),        TEST(products_that_share_a_dispatch_have_the_same_bits),
-        TEST(products_of_matrices_have_the_same_bits),  TEST(sorted_experts_have_the_same_bits),
+        TEST(products_of_floats_have_the_same_bits),   TEST(products_of_integers_have_the_same_bits),
+        TEST(lesser_devices_have_the_same_bits),       TEST(products_that_share_a_dispatch_have_the_same_bits),
+        TEST(products_of_matrices_have_the_same_bits), TEST(sorted_experts_have_the_same_bits),
     };
     return cmocka_run_group_tests_name("vulkan tiles", tests, NULL, NULL);
 }
