@@ -53,6 +53,11 @@ void args_close(struct args_reader *a);
 /* Whether the text is one value, in JSON or Python, with white space around it; if so it is written. */
 bool args_convert(const char *text, size_t n, enum args_notation notation, struct bytes *out);
 
+/* Whether the text is elements, one after the other, with white space between them: `open`, a name and >, what is in
+ * it, `close`, the name and > once more, as in XML. If so they are written: an array where the names are "item", else
+ * an object. What is in an element is elements again, or JSON, or else a string. */
+bool args_convert_nested(const char *text, size_t n, const char *open, const char *close, struct bytes *out);
+
 /* A JSON string of text that comes in bytes. */
 void args_string_begin(struct args_reader *a, struct bytes *out);
 void args_string_add(struct args_reader *a, char c, struct bytes *out);

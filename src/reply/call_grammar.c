@@ -387,6 +387,13 @@ static bool is_free(const struct reply_tool *tool)
     return !properties && !json_is_false(json_object_get(tool->parameters, "additionalProperties"));
 }
 
+/* key: NULL: any. */
+static void add_parameter_close(struct writer *w, const char *key)
+{
+    if (w->shape->parameter_close)
+        add_pattern(w, w->shape->parameter_close, (struct holes){.key = key});
+}
+
 static void add_parameter(struct writer *w, const struct reply_tool *tool, const char *key, const json_t *schema)
 {
     enum reply_kind kind = reply_tool_kind(tool, key);
@@ -394,11 +401,11 @@ static void add_parameter(struct writer *w, const struct reply_tool *tool, const
     add_pattern(w, w->shape->parameter, (struct holes){.key = key, .is_string = is_json ? "false" : "true"});
     if (is_json)
         add_schema(w, schema, tool->parameters, false);
-    else if (!add_enumeration(w, schema, NULL, NULL)) {
+    if (is_json || add_enumeration(w, schema, NULL, NULL))
+        add_text(w, w->shape->parameter_end);
+    else
         add_until(w, w->shape->parameter_end);
-        return;
-    }
-    add_text(w, w->shape->parameter_end);
+    add_parameter_close(w, key);
 }
 
 static void add_parameters(struct writer *w, const struct reply_tool *tool)
@@ -409,6 +416,7 @@ static void add_parameters(struct writer *w, const struct reply_tool *tool)
         add(w, " (");
         add_pattern(w, w->shape->parameter, (struct holes){.is_string = "true"});
         add_until(w, w->shape->parameter_end);
+        add_parameter_close(w, NULL);
         add(w, " )*");
     }
     json_object_foreach(properties, key, schema)

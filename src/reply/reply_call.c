@@ -125,6 +125,7 @@ static void begin_value(struct reply *r)
     if (c->kind == REPLY_KIND_STRING)
         args_string_begin(&c->args, &c->json);
     bytes_clear(&c->value);
+    c->depth = 0;
     c->is_in_value = true;
 }
 
@@ -154,12 +155,34 @@ static void take_value_byte(struct reply *r)
         reply_call_commit(r);
 }
 
+/* Takes a mark of the value's family. False: it is the value's end. */
+static bool take_nested_mark(struct reply *r, const struct reply_way *way)
+{
+    struct reply_call *c = &r->call;
+    bool nests = (way->flags & WAY_NESTS) != 0;
+    if (!nests && c->depth == 0)
+        return false;
+    if (c->kind == REPLY_KIND_ANY) /* strings have no elements */
+        c->depth += nests ? 1 : -1;
+    for (size_t n = strlen(way->text); n > 0; n--)
+        take_value_byte(r);
+    return true;
+}
+
+/* Elements in elements, where the value's family writes these. */
+static bool convert_nested(struct reply_call *c)
+{
+    const struct reply_way *ways = c->state->ways;
+    return ways[1].text && ways[1].flags & WAY_NESTS &&
+           args_convert_nested(bytes_text(&c->value), c->value.n, ways[1].text, ways[0].text, &c->json);
+}
+
 static void end_value(struct reply_call *c)
 {
     bool is_null = c->kind == REPLY_KIND_STRING_NULL && c->value.n == 4;
     bool is_json = c->kind == REPLY_KIND_ANY || is_null;
     c->is_in_value = false;
-    if (is_json && (args_convert(bytes_text(&c->value), c->value.n, ARGS_JSON, &c->json) ||
+    if (is_json && (convert_nested(c) || args_convert(bytes_text(&c->value), c->value.n, ARGS_JSON, &c->json) ||
                     args_convert(bytes_text(&c->value), c->value.n, ARGS_PYTHON, &c->json)))
         return;
     if (c->kind != REPLY_KIND_STRING)
@@ -333,6 +356,8 @@ static bool read_value(struct reply *r)
     }
     int found = r->held.n ? find_way(r, &way) : 1;
     if (found == 2) {
+        if (take_nested_mark(r, way))
+            return true;
         end_value(&r->call);
         reply_call_take(r, strlen(way->text));
         reply_call_commit(r);

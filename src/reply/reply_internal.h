@@ -37,6 +37,7 @@ enum {
     WAY_KEEPS = 1,  /* the text is not taken: it belongs to the next state */
     WAY_ENDS = 2,   /* the call ends here */
     WAY_CLOSES = 4, /* this ends what is already known: a call's or all calls' end */
+    WAY_NESTS = 8,  /* READ_VALUE: an element begins in the value, which the value's first way ends, too */
 };
 
 enum { TO_TEXT = 255 }; /* no state: what follows is text */
@@ -78,7 +79,8 @@ struct reply_shape {
     const char *call;            /* one call */
     const char *between;         /* what stands between two calls; NULL: there is one only */
     const char *parameter;       /* what stands before a parameter's value; NULL: the arguments are in `notation` */
-    const char *parameter_end;   /* what stands behind it */
+    const char *parameter_end;   /* what stands behind it, which no string holds */
+    const char *parameter_close; /* what stands behind that, with $K; NULL: nothing */
     enum args_notation notation; /* of the arguments where there is no `parameter` */
     const char *before;          /* what stands between reasoning and calls or content; NULL: white space */
     const char *content;         /* what stands before content; NULL: nothing, or marks that are skipped */
@@ -112,6 +114,7 @@ struct reply_call {
     /* READ_VALUE and its like */
     bool is_in_value;     /* the value has begun */
     enum reply_kind kind; /* the value's kind */
+    int depth;            /* elements that are open in the value */
     struct bytes value;   /* what of it must be whole before it can be written */
     /* READ_CALL */
     uint8_t at;              /* where in the object: enum envelope in reply_envelope.c */

@@ -29,7 +29,6 @@ static const char question[] = "The question?";
 
 /* Of files of these names nothing is read back. */
 static const char *const exceptions[] = {
-    "MiniMax-M3",             /* its form, nested XML, is none of ours, though it has Hermes' mark */
     "NVIDIA-Nemotron-Nano-v2" /* leaves reasoning open in earlier turns */
 };
 
@@ -56,7 +55,9 @@ static void collect(void *user, enum reply_part part, const char *text, size_t n
         return;
     json_t *got = json_loadb(t->args.s, t->args.n, 0, &error);
     json_t *wanted = json_loads(t->n_calls ? "{\"city\":\"Rome\"}" : ARGUMENTS, 0, &error);
-    t->n_right += json_equal(got, wanted);
+    bool is_right = json_equal(got, wanted);
+    json_object_del(wanted, "note"); /* MiniMax M3 leaves out what is null */
+    t->n_right += is_right || json_equal(got, wanted);
     t->n_calls++;
     json_decref(got);
     json_decref(wanted);

@@ -18,6 +18,8 @@
 #define LLAMA         "<|start_header_id|>"
 #define MISTRAL       "[TOOL_CALLS] [THINK]"
 #define MINIMAX_M2    "<think> <minimax:tool_call>"
+#define NS            "]<]minimax[>["
+#define MINIMAX_M3    "<mm:think> " NS " <tool_call>"
 #define KIMI_K2       "<think> <|tool_calls_section_begin|>"
 #define GEMMA4        "<|tool_call>call: <|channel>thought"
 #define LFM2          "<|tool_call_start|>"
@@ -202,6 +204,19 @@ static const struct reply_sample samples[] = {
      "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Paris</parameter>\nhuh</invoke>"
      "\n</minimax:tool_call>\nso",
      "CALL[get_weather] A[{\"city\":\"Paris\"}] END[] N[] C[\nhuh] C[so] "},
+    {MINIMAX_M3,
+     "<mm:think>b</mm:think>Ok." NS "<tool_call>\n" NS "<invoke name=\"get_weather\">" NS "<city>Paris <b>" NS
+     "</city>" NS "<days>3" NS "</days>" NS "</invoke>\n" NS "<invoke name=\"get_time\">" NS "</invoke>\n" NS
+     "</tool_call>",
+     "R[b] C[Ok.] CALL[get_weather] A[{\"city\":\"Paris <b>\",\"days\":3}] END[] CALL[get_time] A[{}] END[] "},
+    {MINIMAX_M3,
+     NS "<tool_call>" NS "<invoke name=\"write-file\">" NS "<tags>" NS "<item>a" NS "</item>\n" NS "<item> 2nd" NS
+        "</item>" NS "</tags>" NS "<options>" NS "<a>" NS "<item>" NS "<b>true" NS "</b>" NS "</item>" NS "</a>" NS
+        "<c>" NS "</c>" NS "</options>" NS "<text>x\n" NS "</text>" NS "</invoke>" NS "</tool_call>so",
+     "CALL[write-file] A[{\"tags\":[\"a\",\" 2nd\"],\"options\":{\"a\":[{\"b\":true}],\"c\":\"\"},\"text\":\"x\\n\"}] "
+     "END[] C[so] "},
+    {MINIMAX_M3, NS "<tool_call>" NS "<invoke name=\"write-file\">" NS "<tags>" NS "<item>a",
+     "CALL[write-file] A[{\"tags\":\"" NS "<item>a\"}] END[] N[] "},
     /* Kimi */
     {KIMI_K2,
      "Ok.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"city\": "
