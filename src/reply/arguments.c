@@ -217,6 +217,16 @@ void args_string_end(struct args_reader *a, struct bytes *out)
     a->state = AT_END;
 }
 
+void args_string(const char *s, size_t n, struct bytes *out)
+{
+    struct args_reader a = {0};
+    args_string_begin(&a, out);
+    for (size_t i = 0; i < n; i++)
+        args_string_add(&a, s[i], out);
+    args_string_end(&a, out);
+    args_close(&a);
+}
+
 /* ---- words --------------------------------------------------------------------------------------------------- */
 
 static bool is_digit(char c)
@@ -292,12 +302,7 @@ static bool write_word(struct args_reader *a, struct bytes *out)
         bytes_clear(&a->token);
         return true;
     }
-    struct args_reader text = {0};
-    args_string_begin(&text, out);
-    for (size_t i = 0; i < a->token.n; i++)
-        args_string_add(&text, a->token.s[i], out);
-    args_string_end(&text, out);
-    args_close(&text);
+    args_string(bytes_text(&a->token), a->token.n, out);
     bytes_clear(&a->token);
     return true;
 }

@@ -62,5 +62,7 @@ bool args_convert_nested(const char *text, size_t n, const char *open, const cha
 void args_string_begin(struct args_reader *a, struct bytes *out);
 void args_string_add(struct args_reader *a, char c, struct bytes *out);
 void args_string_end(struct args_reader *a, struct bytes *out);
+/* One whose text is all there. */
+void args_string(const char *s, size_t n, struct bytes *out);
 
 #endif

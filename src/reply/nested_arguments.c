@@ -40,16 +40,6 @@ static bool take_tag(struct elements *x, const char *mark, const char **name, si
     return true;
 }
 
-static void put_string(struct bytes *out, const char *s, size_t n)
-{
-    struct args_reader a = {0};
-    args_string_begin(&a, out);
-    for (size_t i = 0; i < n; i++)
-        args_string_add(&a, s[i], out);
-    args_string_end(&a, out);
-    args_close(&a);
-}
-
 /* Text up to the next mark. */
 static void put_leaf(struct elements *x)
 {
@@ -58,7 +48,7 @@ static void put_leaf(struct elements *x)
         x->at++;
     size_t n = (size_t)(x->at - from);
     if (!args_convert(from, n, ARGS_JSON, x->out))
-        put_string(x->out, from, n);
+        args_string(from, n, x->out);
 }
 
 static bool put_elements(struct elements *x, int depth);
@@ -70,7 +60,7 @@ static bool put_element(struct elements *x, int depth, bool in_array)
     if (!take_tag(x, x->open, &name, &n))
         return false;
     if (!in_array) {
-        put_string(x->out, name, n);
+        args_string(name, n, x->out);
         bytes_put_char(x->out, ':');
     }
     const char *from = x->at;

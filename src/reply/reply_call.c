@@ -114,10 +114,7 @@ static void begin_value(struct reply *r)
         return;
     bytes_put_char(&c->json, c->stage == NO_ARGS ? '{' : ',');
     c->stage = IN_ARGS;
-    args_string_begin(&c->args, &c->json);
-    for (size_t i = 0; i < c->key.n; i++)
-        args_string_add(&c->args, c->key.s[i], &c->json);
-    args_string_end(&c->args, &c->json);
+    args_string(bytes_text(&c->key), c->key.n, &c->json);
     bytes_put_char(&c->json, ':');
     c->kind = c->state->action == READ_STRING  ? REPLY_KIND_STRING
               : c->state->action == READ_OTHER ? REPLY_KIND_ANY

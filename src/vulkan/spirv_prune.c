@@ -10,44 +10,44 @@
 #include "vulkan/spirv_prune.h"
 
 enum opcode {
-    OP_NAME = 5,
-    OP_MEMBER_NAME = 6,
-    OP_LINE = 8,
-    OP_CONSTANT_TRUE = 41,
-    OP_CONSTANT_FALSE = 42,
-    OP_CONSTANT = 43,
-    OP_SPEC_TRUE = 48,
-    OP_SPEC_FALSE = 49,
-    OP_SPEC_CONSTANT = 50,
-    OP_SPEC_OP = 52,
-    OP_FUNCTION = 54,
-    OP_DECORATE = 71,
-    OP_IADD = 128,
-    OP_ISUB = 130,
-    OP_IMUL = 132,
-    OP_UDIV = 134,
-    OP_UMOD = 137,
-    OP_LOGICAL_EQUAL = 164,
-    OP_LOGICAL_NOT_EQUAL = 165,
-    OP_LOGICAL_OR = 166,
-    OP_LOGICAL_AND = 167,
-    OP_LOGICAL_NOT = 168,
-    OP_SELECT = 169,
-    OP_IEQUAL = 170,
-    OP_INOT_EQUAL = 171,
-    OP_UGREATER = 172,
-    OP_UGREATER_EQUAL = 174,
-    OP_ULESS = 176,
-    OP_ULESS_EQUAL = 178,
-    OP_PHI = 245,
-    OP_LOOP_MERGE = 246,
-    OP_SELECTION_MERGE = 247,
-    OP_LABEL = 248,
-    OP_BRANCH = 249,
-    OP_BRANCH_CONDITIONAL = 250,
-    OP_SWITCH = 251,
-    OP_UNREACHABLE = 255,
-    OP_NO_LINE = 317,
+    SPV_NAME = 5,
+    SPV_MEMBER_NAME = 6,
+    SPV_LINE = 8,
+    SPV_CONSTANT_TRUE = 41,
+    SPV_CONSTANT_FALSE = 42,
+    SPV_CONSTANT = 43,
+    SPV_SPEC_TRUE = 48,
+    SPV_SPEC_FALSE = 49,
+    SPV_SPEC_CONSTANT = 50,
+    SPV_SPEC_OP = 52,
+    SPV_FUNCTION = 54,
+    SPV_DECORATE = 71,
+    SPV_IADD = 128,
+    SPV_ISUB = 130,
+    SPV_IMUL = 132,
+    SPV_UDIV = 134,
+    SPV_UMOD = 137,
+    SPV_LOGICAL_EQUAL = 164,
+    SPV_LOGICAL_NOT_EQUAL = 165,
+    SPV_LOGICAL_OR = 166,
+    SPV_LOGICAL_AND = 167,
+    SPV_LOGICAL_NOT = 168,
+    SPV_SELECT = 169,
+    SPV_IEQUAL = 170,
+    SPV_INOT_EQUAL = 171,
+    SPV_UGREATER = 172,
+    SPV_UGREATER_EQUAL = 174,
+    SPV_ULESS = 176,
+    SPV_ULESS_EQUAL = 178,
+    SPV_PHI = 245,
+    SPV_LOOP_MERGE = 246,
+    SPV_SELECTION_MERGE = 247,
+    SPV_LABEL = 248,
+    SPV_BRANCH = 249,
+    SPV_BRANCH_CONDITIONAL = 250,
+    SPV_SWITCH = 251,
+    SPV_UNREACHABLE = 255,
+    SPV_NO_LINE = 317,
 };
 
 enum { HEADER_WORDS = 5, BOUND_WORD = 3, DECORATION_SPEC_ID = 1 };
@@ -60,8 +60,9 @@ struct id {
 };
 
 struct block {
-    size_t first, merge,
-        last; /* where its instructions begin: the label, the merge instruction (0: none), the branch */
+    size_t first; /* where its label is */
+    size_t merge; /* its merge instruction; 0: none */
+    size_t last;  /* its branch */
     bool is_live;
     bool is_named;  /* by a construct that stays: unless it is live, a label and a branch are left of it */
     uint32_t next;  /* the label where the branch goes that is decided; 0: it is not */
@@ -98,7 +99,7 @@ static uint32_t first_word(enum opcode op, uint32_t length)
 
 static bool ends_block(enum opcode op)
 {
-    return op >= OP_BRANCH && op <= OP_UNREACHABLE;
+    return op >= SPV_BRANCH && op <= SPV_UNREACHABLE;
 }
 
 /* ---- values ---------------------------------------------------------------------------------------------------- */
@@ -112,77 +113,75 @@ static void set_value(struct module *m, uint32_t id, uint32_t value)
 /* The result of an operation on `in`, where all that it needs of these is known. */
 static bool compute(const struct module *m, enum opcode op, const uint32_t *in, size_t n_in, uint32_t *y)
 {
-    const struct id *of[3] = {NULL};
     bool known[3] = {false};
     uint32_t x[3] = {0};
     for (size_t i = 0; i < n_in && i < 3; i++) {
-        of[i] = &m->ids[in[i]];
-        known[i] = of[i]->is_known;
-        x[i] = of[i]->value;
+        known[i] = m->ids[in[i]].is_known;
+        x[i] = m->ids[in[i]].value;
     }
-    if (op == OP_SELECT) {
+    if (op == SPV_SELECT) {
         int chosen = x[0] ? 1 : 2;
         *y = x[chosen];
         return known[0] && known[chosen];
     }
-    if ((op == OP_LOGICAL_OR || op == OP_LOGICAL_AND) && (!known[0] || !known[1])) { /* one of them may decide */
+    if ((op == SPV_LOGICAL_OR || op == SPV_LOGICAL_AND) && (!known[0] || !known[1])) { /* one of them may decide */
         int one = known[0] ? 0 : 1;
         *y = x[one] != 0;
-        return known[one] && *y == (op == OP_LOGICAL_OR);
+        return known[one] && *y == (op == SPV_LOGICAL_OR);
     }
-    if (!known[0] || (op != OP_LOGICAL_NOT && !known[1]))
+    if (!known[0] || (op != SPV_LOGICAL_NOT && !known[1]))
         return false;
     switch (op) {
-    case OP_IADD: *y = x[0] + x[1]; return true;
-    case OP_ISUB: *y = x[0] - x[1]; return true;
-    case OP_IMUL: *y = x[0] * x[1]; return true;
-    case OP_UDIV: *y = x[1] ? x[0] / x[1] : 0; return x[1] != 0;
-    case OP_UMOD: *y = x[1] ? x[0] % x[1] : 0; return x[1] != 0;
-    case OP_LOGICAL_EQUAL:
-    case OP_IEQUAL: *y = x[0] == x[1]; return true;
-    case OP_LOGICAL_NOT_EQUAL:
-    case OP_INOT_EQUAL: *y = x[0] != x[1]; return true;
-    case OP_LOGICAL_OR: *y = x[0] || x[1]; return true;
-    case OP_LOGICAL_AND: *y = x[0] && x[1]; return true;
-    case OP_LOGICAL_NOT: *y = !x[0]; return true;
-    case OP_UGREATER: *y = x[0] > x[1]; return true;
-    case OP_UGREATER_EQUAL: *y = x[0] >= x[1]; return true;
-    case OP_ULESS: *y = x[0] < x[1]; return true;
-    case OP_ULESS_EQUAL: *y = x[0] <= x[1]; return true;
+    case SPV_IADD: *y = x[0] + x[1]; return true;
+    case SPV_ISUB: *y = x[0] - x[1]; return true;
+    case SPV_IMUL: *y = x[0] * x[1]; return true;
+    case SPV_UDIV: *y = x[1] ? x[0] / x[1] : 0; return x[1] != 0;
+    case SPV_UMOD: *y = x[1] ? x[0] % x[1] : 0; return x[1] != 0;
+    case SPV_LOGICAL_EQUAL:
+    case SPV_IEQUAL: *y = x[0] == x[1]; return true;
+    case SPV_LOGICAL_NOT_EQUAL:
+    case SPV_INOT_EQUAL: *y = x[0] != x[1]; return true;
+    case SPV_LOGICAL_OR: *y = x[0] || x[1]; return true;
+    case SPV_LOGICAL_AND: *y = x[0] && x[1]; return true;
+    case SPV_LOGICAL_NOT: *y = !x[0]; return true;
+    case SPV_UGREATER: *y = x[0] > x[1]; return true;
+    case SPV_UGREATER_EQUAL: *y = x[0] >= x[1]; return true;
+    case SPV_ULESS: *y = x[0] < x[1]; return true;
+    case SPV_ULESS_EQUAL: *y = x[0] <= x[1]; return true;
     default: return false;
     }
 }
 
-/* Computes the result of an instruction, if it follows from what is known. */
+/* Computes the result of an instruction, if it follows from what is known. Specialization constants that are given
+ * are known before it, by their decorations. */
 static void learn(struct module *m, const uint32_t *w)
 {
     enum { RESULT = 2, VALUE = 3, PLAIN_WORDS = 4 };
     size_t n = length_of(*w);
     uint32_t y;
     switch (opcode_of(*w)) {
-    case OP_CONSTANT_FALSE: set_value(m, w[RESULT], 0); break;
-    case OP_CONSTANT_TRUE: set_value(m, w[RESULT], 1); break;
-    case OP_CONSTANT:
+    case SPV_CONSTANT_FALSE: set_value(m, w[RESULT], 0); break;
+    case SPV_CONSTANT_TRUE: set_value(m, w[RESULT], 1); break;
+    case SPV_CONSTANT:
         if (n == PLAIN_WORDS)
             set_value(m, w[RESULT], w[VALUE]);
         break;
-    /* Values that are given are known already: decorations come before. */
-    case OP_SPEC_FALSE:
-    case OP_SPEC_TRUE:
+    case SPV_SPEC_FALSE:
+    case SPV_SPEC_TRUE:
         if (!m->ids[w[RESULT]].is_known)
-            set_value(m, w[RESULT], opcode_of(*w) == OP_SPEC_TRUE);
+            set_value(m, w[RESULT], opcode_of(*w) == SPV_SPEC_TRUE);
         break;
-    case OP_SPEC_CONSTANT:
+    case SPV_SPEC_CONSTANT:
         if (!m->ids[w[RESULT]].is_known && n == PLAIN_WORDS)
             set_value(m, w[RESULT], w[VALUE]);
-        m->ids[w[RESULT]].is_known &= n == PLAIN_WORDS;
+        m->ids[w[RESULT]].is_known &= n == PLAIN_WORDS; /* of 64 bits there are none */
         break;
-    case OP_SPEC_OP:
+    case SPV_SPEC_OP:
         if (compute(m, (enum opcode)w[VALUE], w + VALUE + 1, n - VALUE - 1, &y))
             set_value(m, w[RESULT], y);
         break;
     default:
-        if (opcode_of(*w) >= OP_IADD && opcode_of(*w) <= OP_ULESS_EQUAL &&
+        if (opcode_of(*w) >= SPV_IADD && opcode_of(*w) <= SPV_ULESS_EQUAL &&
             compute(m, opcode_of(*w), w + VALUE, n - VALUE, &y))
             set_value(m, w[RESULT], y);
     }
@@ -205,7 +204,7 @@ static uint32_t result_of(const uint32_t *w)
     enum opcode op = opcode_of(*w);
     if ((int)op >= FIRST_TYPE && (int)op <= LAST_TYPE)
         return w[1];
-    bool has_type = ((int)op >= FIRST_CONSTANT && op <= OP_SPEC_OP) || op == OP_FUNCTION || (int)op == UNDEF ||
+    bool has_type = ((int)op >= FIRST_CONSTANT && op <= SPV_SPEC_OP) || op == SPV_FUNCTION || (int)op == UNDEF ||
                     (int)op == PARAMETER || (int)op == VARIABLE;
     return has_type ? w[2] : 0;
 }
@@ -218,17 +217,17 @@ static void find_blocks(struct module *m)
     for (size_t at = HEADER_WORDS; at < m->n; at += length_of(m->code[at])) {
         const uint32_t *w = m->code + at;
         enum opcode op = opcode_of(*w);
-        in_function |= op == OP_FUNCTION;
-        if (op == OP_LABEL) {
+        in_function |= op == SPV_FUNCTION;
+        if (op == SPV_LABEL) {
             b = &m->blocks[m->n_block];
             *b = (struct block){.first = at};
             m->ids[w[1]].block = m->n_block++;
-        } else if (b && (op == OP_LOOP_MERGE || op == OP_SELECTION_MERGE)) {
+        } else if (b && (op == SPV_LOOP_MERGE || op == SPV_SELECTION_MERGE)) {
             b->merge = at;
         } else if (b && ends_block(op)) {
             b->last = at;
             b = NULL;
-        } else if (op == OP_DECORATE) {
+        } else if (op == SPV_DECORATE) {
             use_constant(m, w);
         } else if (!in_function) {
             learn(m, w);
@@ -248,12 +247,12 @@ static struct block *block_of(struct module *m, uint32_t label)
 static uint32_t decide(const struct module *m, const struct block *b)
 {
     const uint32_t *w = m->code + b->last;
-    if (opcode_of(*w) == OP_BRANCH)
+    if (opcode_of(*w) == SPV_BRANCH)
         return w[1];
-    if ((opcode_of(*w) != OP_BRANCH_CONDITIONAL && opcode_of(*w) != OP_SWITCH) || !m->ids[w[1]].is_known)
+    if ((opcode_of(*w) != SPV_BRANCH_CONDITIONAL && opcode_of(*w) != SPV_SWITCH) || !m->ids[w[1]].is_known)
         return 0;
     uint32_t value = m->ids[w[1]].value;
-    if (opcode_of(*w) == OP_BRANCH_CONDITIONAL)
+    if (opcode_of(*w) == SPV_BRANCH_CONDITIONAL)
         return value ? w[2] : w[3];
     for (size_t i = 3; i + 1 < length_of(*w); i += 2) /* literals of 32 bits */
         if (w[i] == value)
@@ -268,9 +267,9 @@ static uint32_t successor(const struct module *m, const struct block *b, size_t 
     size_t at = nth + 2;
     if (b->next)
         return nth == 0 ? b->next : 0;
-    if (opcode_of(*w) == OP_SWITCH)
+    if (opcode_of(*w) == SPV_SWITCH)
         at = nth == 0 ? 2 : 2 * nth + 2;
-    else if (opcode_of(*w) != OP_BRANCH_CONDITIONAL || nth > 1)
+    else if (opcode_of(*w) != SPV_BRANCH_CONDITIONAL || nth > 1)
         return 0;
     return at < length_of(*w) ? w[at] : 0;
 }
@@ -305,8 +304,8 @@ static void find_live(struct module *m)
 {
     bool is_new = true;
     for (size_t at = HEADER_WORDS; at < m->n; at += length_of(m->code[at])) /* a function begins with its first label */
-        if (opcode_of(m->code[at]) == OP_FUNCTION) {
-            while (at < m->n && opcode_of(m->code[at]) != OP_LABEL)
+        if (opcode_of(m->code[at]) == SPV_FUNCTION) {
+            while (at < m->n && opcode_of(m->code[at]) != SPV_LABEL)
                 at += length_of(m->code[at]);
             if (at >= m->n)
                 return;
@@ -324,9 +323,9 @@ static bool keeps_merge(const struct module *m, const struct block *b)
 {
     if (!b->merge)
         return false;
-    if (opcode_of(m->code[b->merge]) == OP_LOOP_MERGE || !b->next)
+    if (opcode_of(m->code[b->merge]) == SPV_LOOP_MERGE || !b->next)
         return true;
-    return opcode_of(m->code[b->last]) == OP_SWITCH && b->next != m->code[b->merge + 1];
+    return opcode_of(m->code[b->last]) == SPV_SWITCH && b->next != m->code[b->merge + 1];
 }
 
 /* Marks the blocks that cannot be reached, but are named. */
@@ -338,7 +337,7 @@ static void find_named(struct module *m)
             continue;
         const uint32_t *w = m->code + b->merge;
         block_of(m, w[1])->is_named = true;
-        if (opcode_of(*w) == OP_LOOP_MERGE) {
+        if (opcode_of(*w) == SPV_LOOP_MERGE) {
             block_of(m, w[2])->is_named = true;
             block_of(m, w[2])->again = m->code[b->first + 1];
         }
@@ -366,17 +365,17 @@ static void put_phi(struct module *m, const uint32_t *w, uint32_t label)
         else if (!before->is_live && before->again == label)
             put(m, (const uint32_t[]){w[2], w[i + 1]}, 2);
     }
-    m->out[from] = first_word(OP_PHI, (uint32_t)(m->n_out - from));
+    m->out[from] = first_word(SPV_PHI, (uint32_t)(m->n_out - from));
 }
 
 /* The end of a live block; a switch that is decided keeps one label. */
 static void put_branch(struct module *m, const struct block *b)
 {
     const uint32_t *w = m->code + b->last;
-    if (b->next && opcode_of(*w) == OP_SWITCH && keeps_merge(m, b))
-        put(m, (const uint32_t[]){first_word(OP_SWITCH, 3), w[1], b->next}, 3);
+    if (b->next && opcode_of(*w) == SPV_SWITCH && keeps_merge(m, b))
+        put(m, (const uint32_t[]){first_word(SPV_SWITCH, 3), w[1], b->next}, 3);
     else if (b->next)
-        put(m, (const uint32_t[]){first_word(OP_BRANCH, 2), b->next}, 2);
+        put(m, (const uint32_t[]){first_word(SPV_BRANCH, 2), b->next}, 2);
     else
         put(m, w, length_of(*w));
 }
@@ -387,16 +386,16 @@ static void put_block(struct module *m, const struct block *b)
     if (!b->is_live) {
         put(m, m->code + b->first, 2);
         if (b->again)
-            put(m, (const uint32_t[]){first_word(OP_BRANCH, 2), b->again}, 2);
+            put(m, (const uint32_t[]){first_word(SPV_BRANCH, 2), b->again}, 2);
         else
-            put(m, (const uint32_t[]){first_word(OP_UNREACHABLE, 1)}, 1);
+            put(m, (const uint32_t[]){first_word(SPV_UNREACHABLE, 1)}, 1);
         return;
     }
     for (size_t at = b->first; at < b->last; at += length_of(m->code[at])) {
         const uint32_t *w = m->code + at;
-        if (opcode_of(*w) == OP_PHI)
+        if (opcode_of(*w) == SPV_PHI)
             put_phi(m, w, label);
-        else if (opcode_of(*w) != OP_LINE && opcode_of(*w) != OP_NO_LINE && (at != b->merge || keeps_merge(m, b)))
+        else if (opcode_of(*w) != SPV_LINE && opcode_of(*w) != SPV_NO_LINE && (at != b->merge || keeps_merge(m, b)))
             put(m, w, length_of(*w));
     }
     put_branch(m, b);
@@ -417,11 +416,11 @@ static void find_defined(struct module *m)
 static bool is_kept(const struct module *m, const uint32_t *w)
 {
     switch (opcode_of(*w)) {
-    case OP_NAME:
-    case OP_MEMBER_NAME:
-    case OP_LINE:
-    case OP_NO_LINE: return false;
-    case OP_DECORATE: return m->ids[w[1]].is_defined;
+    case SPV_NAME:
+    case SPV_MEMBER_NAME:
+    case SPV_LINE:
+    case SPV_NO_LINE: return false;
+    case SPV_DECORATE: return m->ids[w[1]].is_defined;
     default: return true;
     }
 }
@@ -432,7 +431,7 @@ static void put_module(struct module *m)
     put(m, m->code, HEADER_WORDS);
     while (at < m->n) {
         const uint32_t *w = m->code + at;
-        if (opcode_of(*w) == OP_LABEL) {
+        if (opcode_of(*w) == SPV_LABEL) {
             const struct block *b = block_of(m, w[1]);
             if (b->is_live || b->is_named)
                 put_block(m, b);

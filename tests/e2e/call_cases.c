@@ -42,7 +42,8 @@ static const char *const answers[] = {
 
 struct told {
     int n_calls, n_right;
-    struct bytes args; /* of the call that is open */
+    struct bytes args;    /* of the call that is open */
+    bool leaves_out_null; /* the template does so with parameters */
 };
 
 static void collect(void *user, enum reply_part part, const char *text, size_t n)
@@ -55,9 +56,9 @@ static void collect(void *user, enum reply_part part, const char *text, size_t n
         return;
     json_t *got = json_loadb(t->args.s, t->args.n, 0, &error);
     json_t *wanted = json_loads(t->n_calls ? "{\"city\":\"Rome\"}" : ARGUMENTS, 0, &error);
-    bool is_right = json_equal(got, wanted);
-    json_object_del(wanted, "note"); /* MiniMax M3 leaves out what is null */
-    t->n_right += is_right || json_equal(got, wanted);
+    if (t->leaves_out_null)
+        json_object_del(wanted, "note");
+    t->n_right += json_equal(got, wanted);
     t->n_calls++;
     json_decref(got);
     json_decref(wanted);
@@ -89,7 +90,7 @@ static bool read_back(struct reply_style style, const char *text, const struct r
 {
     /* What the prompt holds in front of an answer is not the answer's. */
     static const char *const turns[] = {"<|end_header_id|>\n\n", "<|header_end|>\n\n", "assistant\n"};
-    struct told t = {0};
+    struct told t = {.leaves_out_null = !strcmp(reply_style_name(&style), "minimax-m3")};
     struct reply *r;
     struct err e;
     for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
