@@ -4,6 +4,7 @@
 #ifndef KERNELS_ARM_DOT_NEON_H
 #define KERNELS_ARM_DOT_NEON_H
 
+#include "kernels/body/r16_prefetch.h"
 #include "kernels/body/r16_unpack.h"
 #include "kernels/kernels_internal.h"
 
@@ -101,11 +102,13 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const v
 /* The same for one token and the four sub-blocks from src's on, one after the other because there are no registers for
  * more: activations are 32 and starts 2 apart. */
 KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r16_kinds k, const vi scale[4],
-                                     const int8_t *const q[], const int32_t *const start[], int n_tok)
+                                     const int8_t *const q[], const int32_t *const start[],
+                                     struct r16_prefetch *prefetch, int n_tok)
 {
     (void)n_tok;
     KERNELS_UNROLL
     for (int kind = 0; kind < 4; kind++) {
+        r16_prefetch_half(prefetch, kind % 2);
         vi part = dot_offset(src->type) ? vi_bcast(start[0] + 2 * kind) : vi_set1(0);
         int8x16_t x = vld1q_s8(q[0] + 32 * kind + 4 * k.vec);
         KERNELS_UNROLL

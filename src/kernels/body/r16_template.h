@@ -9,6 +9,7 @@
  * Types and numbers of tokens are constants, as in r16_unpack.h. */
 #include "kernels/kernels_internal.h"
 #include "kernels/body/r16_blocks.h"
+#include "kernels/body/r16_prefetch.h"
 
 enum {
     PANEL = 256, /* weights of a row that are unpacked together */
@@ -37,26 +38,6 @@ KERNELS_ALWAYS_INLINE void r16_acts_at(struct r16_acts *x, const struct kernel_a
             a->sum + (t0 + t) * n_sum + a->k / (block_len == 32 ? 32 : 16) + block * (block_len == 32 ? 2 : 32);
         x->d[t] = a->d + (t0 + t) * n_scale + block;
     }
-}
-
-/* Lines of the cache to prefetch while other work is done. */
-struct r16_prefetch {
-    const uint8_t *w; /* the weights in hand, of which the prefetch is so far ahead */
-    int n_line;       /* for each call of r16_prefetch_lines */
-    struct kernel_prefetch how;
-};
-
-/* Lines for the work on the weights at w. */
-KERNELS_ALWAYS_INLINE struct r16_prefetch r16_prefetch(const struct kernel_matmul *a, const uint8_t *w, int n_line)
-{
-    return (struct r16_prefetch){w, n_line, a->how.prefetch};
-}
-
-KERNELS_ALWAYS_INLINE void r16_prefetch_lines(struct r16_prefetch *a)
-{
-    if (a->how.ahead_bytes)
-        for (int i = 0; i < a->n_line; i++, a->w += 64)
-            kernels_prefetch(a->w, a->how);
 }
 
 /* ---- formats with 32 weights a block ------------------------------------------------------------------------- */
@@ -199,10 +180,8 @@ KERNELS_ALWAYS_INLINE void r16_dot_pair(struct r16_src *src, int j, const struct
     KERNELS_UNROLL
     for (int kind = 0; kind < 2; kind++)
         scale[kind] = dot_scale(sc->scale[j / 4], j % 4 + kind, src->type);
-    r16_prefetch_lines(prefetch);
-    r16_prefetch_lines(prefetch);
     src->j = j;
-    dot_kinds(s, src, (struct r16_kinds){2, 0, 1, 0, 8}, scale, q, NULL, n_tok);
+    dot_kinds(s, src, (struct r16_kinds){2, 0, 1, 0, 8}, scale, q, NULL, prefetch, n_tok);
 }
 
 /* The same of all sub-blocks. Shifting Q5_K's fifth bits by a constant is worth the code where tokens are several, and
@@ -237,8 +216,6 @@ KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_
                 q[t] = x->q[t] + 128 * half;
                 start[t] = sums->start[t] + 8 * half + first / 4;
             }
-            r16_prefetch_lines(prefetch);
-            r16_prefetch_lines(prefetch);
             src->j = 4 * half;
             KERNELS_UNROLL
             for (int from = 0; from < step; from++) {
@@ -249,7 +226,7 @@ KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_
                     vi scales = half ? sc->scale[2 + kind / 2] : sc->scale[kind / 2];
                     scale[c] = dot_scale(scales, kind % 2 * 2 + first / 4, src->type);
                 }
-                dot_kinds(s, src, (struct r16_kinds){together, from, step, first, 4}, scale, q, start, n_tok);
+                dot_kinds(s, src, (struct r16_kinds){together, from, step, first, 4}, scale, q, start, prefetch, n_tok);
             }
         }
     }

@@ -6,6 +6,7 @@
 #define KERNELS_X86_DOT_MADDUBS_H
 
 #include "kernels/kernels_internal.h"
+#include "kernels/body/r16_prefetch.h"
 #include "kernels/body/r16_unpack.h"
 
 /* acc + w . q in 16-bit halves, for unsigned bytes w and the four signed bytes at q */
@@ -140,7 +141,8 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const v
 /* The same for one token and the sub-blocks from src's on that share bytes, four or two: activations are 32 and starts
  * 2 apart. */
 KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r16_kinds k, const vi scale[4],
-                                     const int8_t *const q[], const int32_t *const start[], int n_tok)
+                                     const int8_t *const q[], const int32_t *const start[],
+                                     struct r16_prefetch *prefetch, int n_tok)
 {
     int fit = dot_offset(src->type) ? k.n_vec : dot_fit(r16_n_bit(src->type)), group = fit < k.n_vec ? fit : k.n_vec;
     (void)n_tok;
@@ -152,6 +154,8 @@ KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r
             sum16[kind] = dot_offset(src->type) ? vi_bcast(start[0] + 2 * kind) : vi_set1(0);
         KERNELS_UNROLL
         for (int i = g; i < g + group; i++) {
+            if ((i - k.vec) * k.n % 4 == 0)
+                r16_prefetch_half(prefetch, (i - k.vec) * k.n / 4 % 2);
             KERNELS_UNROLL
             for (int kind = 0; kind < k.n; kind++)
                 sum16[kind] = dot_bytes(sum16[kind], r16_vec_kind(src, kind, i), q[0] + 32 * kind + 4 * i);

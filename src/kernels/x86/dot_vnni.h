@@ -3,6 +3,7 @@
 #define KERNELS_X86_DOT_VNNI_H
 
 #include "kernels/kernels_internal.h"
+#include "kernels/body/r16_prefetch.h"
 #include "kernels/body/r16_unpack.h"
 
 static inline vi dot_bytes(vi acc, vi w, const int8_t *q)
@@ -180,7 +181,8 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const v
 /* The same for sub-blocks that share bytes, four for one token or two for up to DOT_PAIRS_TOKENS: src's is kind 0,
  * activations are 32 and starts 2 apart. */
 KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r16_kinds k, const vi scale[4],
-                                     const int8_t *const q[], const int32_t *const start[], int n_tok)
+                                     const int8_t *const q[], const int32_t *const start[],
+                                     struct r16_prefetch *prefetch, int n_tok)
 {
     vi part[4][TILE];
     KERNELS_UNROLL
@@ -189,14 +191,17 @@ KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r
     for (int t = 0; t < n_tok; t++)
         part[c][t] = dot_offset(src->type) ? vi_bcast(start[t] + 2 * (k.first + c * k.step)) : vi_set1(0);
     KERNELS_UNROLL
-    for (int i = k.vec; i < k.vec + k.n_vec; i++)
+    for (int i = k.vec; i < k.vec + k.n_vec; i++) {
+        if ((i - k.vec) * k.n % 4 == 0)
+            r16_prefetch_half(prefetch, (i - k.vec) * k.n / 4 % 2);
         KERNELS_UNROLL
-    for (int c = 0; c < k.n; c++) {
-        int kind = k.first + c * k.step;
-        vi w = r16_vec_kind(src, kind, i);
-        KERNELS_UNROLL
-        for (int t = 0; t < n_tok; t++)
-            part[c][t] = dot_bytes(part[c][t], w, q[t] + 32 * kind + 4 * i);
+        for (int c = 0; c < k.n; c++) {
+            int kind = k.first + c * k.step;
+            vi w = r16_vec_kind(src, kind, i);
+            KERNELS_UNROLL
+            for (int t = 0; t < n_tok; t++)
+                part[c][t] = dot_bytes(part[c][t], w, q[t] + 32 * kind + 4 * i);
+        }
     }
     KERNELS_UNROLL
     for (int c = 0; c < k.n; c++)

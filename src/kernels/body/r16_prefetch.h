@@ -1,0 +1,38 @@
+/* Prefetch of weights of the R16 layout, in small parts between the work: a core waits where it asks for more lines at
+ * once than can be on their way. */
+#ifndef KERNELS_BODY_R16_PREFETCH_H
+#define KERNELS_BODY_R16_PREFETCH_H
+
+#include "kernels/kernels_internal.h"
+
+struct r16_prefetch {
+    const uint8_t *w; /* the weights in hand, of which the prefetch is so far ahead */
+    int n_line;       /* for each call of r16_prefetch_lines */
+    struct kernel_prefetch how;
+};
+
+/* Lines for the work on the weights at w. */
+KERNELS_ALWAYS_INLINE struct r16_prefetch r16_prefetch(const struct kernel_matmul *a, const uint8_t *w, int n_line)
+{
+    return (struct r16_prefetch){w, n_line, a->how.prefetch};
+}
+
+KERNELS_ALWAYS_INLINE void r16_prefetch_next(struct r16_prefetch *a, int n_line)
+{
+    if (a->how.ahead_bytes)
+        for (int i = 0; i < n_line; i++, a->w += 64)
+            kernels_prefetch(a->w, a->how);
+}
+
+KERNELS_ALWAYS_INLINE void r16_prefetch_lines(struct r16_prefetch *a)
+{
+    r16_prefetch_next(a, a->n_line);
+}
+
+/* The lines of r16_prefetch_lines in two parts: 0, then 1. */
+KERNELS_ALWAYS_INLINE void r16_prefetch_half(struct r16_prefetch *a, int part)
+{
+    r16_prefetch_next(a, (a->n_line + 1 - part) / 2);
+}
+
+#endif
