@@ -156,10 +156,10 @@ View view_of(uint t)
     int pos = p.pos.d[t], first = first_position(pos) / int(BLOCK), n = pos / int(BLOCK) - first + 1;
     View x = View(pos, first, n, n + (n_entry(pos) + int(BLOCK) - 1) / int(BLOCK), p.table.d[t],
                   gl_WorkGroupID.x / N_SHARE, -1);
-    if (CHOSEN_PAGES == 0 || (n - 1) / int(CHOSEN_PAGES) < int(N_CHOSEN))
+    if (CHOSEN_PAGES == 0 || all_chosen((n - 1) / int(CHOSEN_PAGES) + 1))
         return x;
-    x.chosen = int((t * (N_HEAD / N_GROUP) + x.head_kv) * N_CHOSEN);
-    int last = Ints(uvec2(p.gate)).d[x.chosen + int(N_CHOSEN) - 1] + 1; /* behind it are pages that there are not yet */
+    x.chosen = int(chosen_blocks(t, x.head_kv));
+    int last = chosen_at(x.chosen + N_CHOSEN - 1) + 1; /* behind it are pages that there are not yet */
     x.n_block = x.n_position_block = int(N_CHOSEN * CHOSEN_PAGES) - max(last * int(CHOSEN_PAGES) - n, 0);
     return x;
 }
@@ -173,7 +173,7 @@ bool is_entry(View x, int i)
 int block_of(View x, int i)
 {
     if (x.chosen >= 0)
-        return Ints(uvec2(p.gate)).d[x.chosen + i / int(CHOSEN_PAGES)] * int(CHOSEN_PAGES) + i % int(CHOSEN_PAGES);
+        return chosen_at(x.chosen + i / int(CHOSEN_PAGES)) * int(CHOSEN_PAGES) + i % int(CHOSEN_PAGES);
     return is_entry(x, i) ? i - x.n_position_block : x.first_block + i;
 }
 
@@ -185,7 +185,7 @@ void visit_block(View x, int i)
     uvec2 keys, values_of;
     if (is_entry(x, i)) {
         last = n_entry(x.pos) - 1;
-        page = uint(Ints(uvec2(p.k.part_bytes, p.v.part_bytes)).d[x.pages + b]);
+        page = entry_page(x.pages, b);
         keys = part_address(p.v, page, 0);
     } else {
         page = uint(p.pages.d[x.pages + b]);

@@ -79,6 +79,12 @@ int n_entry(int pos)
     return RATIO == 0 ? 0 : (pos + 1) / int(RATIO);
 }
 
+/* The page of block b of a text's entries. pages: where its pages are listed. */
+uint entry_page(int pages, int b)
+{
+    return uint(Ints(uvec2(p.k.part_bytes, p.v.part_bytes)).d[pages + b]);
+}
+
 /* How many positions, or entries, a token at pos chooses from. */
 int n_choice(int pos)
 {
@@ -100,21 +106,48 @@ uint n_more(int pos)
     return RATIO != 0 && (pos + 1) % int(RATIO) == 0 ? 2 : 1;
 }
 
-/* Whether token t, which is at pos, sees a position before it, or an entry: what is chosen ascends. */
-bool is_chosen(uint t, int pos, int position)
+/* Whether all of n are chosen, which are then not listed. */
+bool all_chosen(int n)
 {
-    if (N_CHOSEN == 0 || n_choice(pos) <= int(N_CHOSEN))
-        return true;
-    Ints chosen = Ints(uvec2(p.gate));
-    uint low = t * N_CHOSEN, end = low + N_CHOSEN, high = end;
+    return N_CHOSEN == 0 || n <= int(N_CHOSEN);
+}
+
+/* What the i-th of those chosen is. */
+int chosen_at(uint i)
+{
+    return Ints(uvec2(p.gate)).d[i];
+}
+
+/* Where in the list [low, low + N_CHOSEN), which ascends, the first is that is x or more; behind it, if none is. */
+uint first_chosen(uint low, int x)
+{
+    uint high = low + N_CHOSEN;
     while (low < high) {
         uint middle = (low + high) / 2;
-        if (chosen.d[middle] < position)
+        if (chosen_at(middle) < x)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < end && chosen.d[low] == position;
+    return low;
+}
+
+bool is_listed(uint list, int x)
+{
+    uint at = first_chosen(list, x);
+    return at < list + N_CHOSEN && chosen_at(at) == x;
+}
+
+/* Whether token t, which is at pos, sees a position before it, or an entry. */
+bool is_chosen(uint t, int pos, int position)
+{
+    return all_chosen(n_choice(pos)) || is_listed(t * N_CHOSEN, position);
+}
+
+/* Where the blocks are listed that a KV head of token t sees. */
+uint chosen_blocks(uint t, uint head_kv)
+{
+    return (t * (N_HEAD / N_GROUP) + head_kv) * N_CHOSEN;
 }
 
 /* Counts tokens t to end - 1 of a text, for one thread of one of their workgroups: what they see, and what is read of a

@@ -2,7 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 /* ATTENTION of a prompt: a workgroup takes up to QUERIES queries, of HEADS heads that share a KV head and of tokens that
  * follow each other, so that keys and values are loaded once for all of them. What a query adds up, and in which order,
- * is what it is in attention.comp, to the bit; blocks that a token does not see are none of its own.
+ * is what it is in attention.comp, to the bit; blocks that a token does not see, or of which it has chosen nothing, are
+ * none of its own.
  *
  * Thread (part, four) has queries 4 four to 4 four + 3: in the first threads with positions 4 part to 4 part + 3 of the
  * block, then in all of them with elements 4 part to 4 part + 3 of the values, and of their second half. */
@@ -21,11 +22,15 @@ shared vec4 part_q[SLICE * FOURS];        /* [element][queries] */
 shared vec4 part_kv[SLICE * BLOCK_FOURS]; /* [element][positions] of keys, [position][elements] of values */
 shared vec4 scores[BLOCK * FOURS];        /* [position][queries] */
 shared Softmax block_softmax[QUERIES];
+shared uvec2 seen_of[TOKENS]; /* what tokens see of the block, a bit for each row */
 
-/* A query: of which token, and what that sees; in the run of tokens at hand blocks first_block to last_block. */
-int first_seen[4], last_seen[4];
+uvec2 seen[4]; /* what the thread's queries see of it */
+int span_at[4]; /* which span is at hand; NO_SPAN: none yet */
+bool has_whole[4];
 Softmax span[4], whole[4];
 vec4 span_values[SUMS], values[SUMS]; /* [half][query] */
+
+const int NO_SPAN = -1, ENTRY_SPANS = 1 << 30; /* from ENTRY_SPANS on: of entries */
 
 uint my_four()
 {
@@ -93,8 +98,13 @@ void multiply_keys(uvec2 keys, uint n_row, precise inout vec4 s[4])
     }
 }
 
+bool is_seen(uint g, uint row)
+{
+    return (seen[g][row / 32] >> row % 32 & 1u) != 0;
+}
+
 /* Leaves the scores of a block, and their maxima and sums. */
-void score(uvec2 keys, int block0, uint n_row)
+void score(uvec2 keys, uint n_row)
 {
     uint tid = gl_LocalInvocationID.x;
     bool is_mine = my_part() < BLOCK_FOURS;
@@ -104,11 +114,11 @@ void score(uvec2 keys, int block0, uint n_row)
     multiply_keys(keys, n_row, s);
     if (is_mine)
         for (uint r = 0; r < 4; r++) {
-            int pos = block0 + int(4 * my_part() + r);
+            uint row = 4 * my_part() + r;
             vec4 y;
             for (uint g = 0; g < 4; g++)
-                y[g] = pos >= first_seen[g] && pos <= last_seen[g] ? capped(s[r][g] * SCALE) : NOTHING;
-            scores[(4 * my_part() + r) * FOURS + my_four()] = y;
+                y[g] = is_seen(g, row) ? capped(s[r][g] * SCALE) : NOTHING;
+            scores[row * FOURS + my_four()] = y;
         }
     barrier();
     if (tid < QUERIES) {
@@ -121,12 +131,10 @@ void score(uvec2 keys, int block0, uint n_row)
     barrier();
     if (is_mine)
         for (uint r = 0; r < 4; r++) {
-            int pos = block0 + int(4 * my_part() + r);
-            uint at = (4 * my_part() + r) * FOURS + my_four();
+            uint row = 4 * my_part() + r, at = row * FOURS + my_four();
             vec4 y = scores[at];
             for (uint g = 0; g < 4; g++)
-                y[g] = pos >= first_seen[g] && pos <= last_seen[g] ? exp_of(y[g] - block_softmax[4 * my_four() + g].most)
-                                                                   : 0.0;
+                y[g] = is_seen(g, row) ? exp_of(y[g] - block_softmax[4 * my_four() + g].most) : 0.0;
             scores[at] = y;
         }
     barrier();
@@ -173,13 +181,30 @@ void add_values(uvec2 part, uint n_row, precise inout vec4 sums[SUMS])
     }
 }
 
-/* Adds block b to a query that sees it. */
-void add_block(uint g, int b, vec4 sums[SUMS])
+/* Folds a query's span into those before it; the first is taken as it is. */
+void add_span(uint g)
 {
-    int first = first_seen[g] / int(BLOCK), last = last_seen[g] / int(BLOCK);
-    if (first_seen[g] > last_seen[g] || b < first || b > last)
+    vec2 f = vec2(0, 1);
+    if (has_whole[g])
+        f = fold(whole[g], span[g]);
+    else
+        whole[g] = span[g];
+    for (uint h = 0; h < HALVES; h++)
+        for (uint c = 0; c < 4; c++)
+            values[4 * h + g][c] = has_whole[g] ? fold_value(f, values[4 * h + g][c], span_values[4 * h + g][c])
+                                                : span_values[4 * h + g][c];
+    has_whole[g] = true;
+}
+
+/* Adds a block, which is of that span, to a query that sees it. */
+void add_block(uint g, int of_span, vec4 sums[SUMS])
+{
+    if (seen[g] == uvec2(0))
         return;
-    if (b == first || b % int(SPAN_BLOCKS) == 0) {
+    if (of_span != span_at[g]) {
+        if (span_at[g] != NO_SPAN)
+            add_span(g);
+        span_at[g] = of_span;
         span[g] = Softmax(NOTHING, 0);
         for (uint h = 0; h < HALVES; h++)
             span_values[4 * h + g] = vec4(0);
@@ -188,17 +213,77 @@ void add_block(uint g, int b, vec4 sums[SUMS])
     for (uint h = 0; h < HALVES; h++)
         for (uint c = 0; c < 4; c++)
             span_values[4 * h + g][c] = fold_value(f, span_values[4 * h + g][c], sums[4 * h + g][c]);
-    if (b != last && b % int(SPAN_BLOCKS) != int(SPAN_BLOCKS) - 1)
+}
+
+/* Bits `from` to end - 1 of a block's. */
+uvec2 bits_between(int from, int end)
+{
+    uvec2 x = uvec2(0);
+    for (uint i = 0; i < 2; i++) {
+        int low = clamp(from - 32 * int(i), 0, 32), high = clamp(end - 32 * int(i), 0, 32);
+        if (high > low)
+            x[i] = 0xffffffffu >> (32 - (high - low)) << low;
+    }
+    return x;
+}
+
+/* What token t has chosen of block b, of positions or of entries. */
+uvec2 chosen_of(uint t, int pos, int b)
+{
+    if (CHOSEN_PAGES != 0) {
+        uint list = chosen_blocks(t, gl_WorkGroupID.x / N_SHARE);
+        bool all = all_chosen(pos / int(BLOCK * CHOSEN_PAGES) + 1);
+        return uvec2(all || is_listed(list, b / int(CHOSEN_PAGES)) ? 0xffffffffu : 0);
+    }
+    if (all_chosen(n_choice(pos)))
+        return uvec2(0xffffffffu);
+    uvec2 x = uvec2(0);
+    for (uint i = first_chosen(t * N_CHOSEN, b * int(BLOCK)); i < (t + 1) * N_CHOSEN; i++) {
+        int row = chosen_at(i) - b * int(BLOCK);
+        if (row >= int(BLOCK))
+            break;
+        x[row / 32] |= 1u << row % 32;
+    }
+    return x;
+}
+
+/* What token t sees of block b. */
+uvec2 seen_by(uint t, int b, bool is_entry)
+{
+    int pos = p.pos.d[t], first = is_entry ? 0 : first_position(pos), last = is_entry ? n_entry(pos) - 1 : pos;
+    uvec2 x = bits_between(first - b * int(BLOCK), last + 1 - b * int(BLOCK));
+    if (x != uvec2(0) && N_CHOSEN != 0 && (RATIO == 0 || is_entry))
+        x &= chosen_of(t, pos, b);
+    return x;
+}
+
+/* Block b of a text's positions or entries, with its tokens t to end - 1. */
+void visit_block(uint t, uint end, int pages, int b, bool is_entry)
+{
+    barrier(); /* all are done with what tokens see of the block before */
+    uint tid = gl_LocalInvocationID.x, mine = gl_WorkGroupID.y * TOKENS + tid;
+    if (tid < TOKENS)
+        seen_of[tid] = mine >= t && mine < end ? seen_by(mine, b, is_entry) : uvec2(0);
+    barrier();
+    uvec2 any = uvec2(0);
+    for (uint i = 0; i < TOKENS; i++)
+        any |= seen_of[i];
+    if (any == uvec2(0))
         return;
-    bool is_first = b / int(SPAN_BLOCKS) == first / int(SPAN_BLOCKS);
-    if (is_first)
-        whole[g] = span[g];
-    else
-        f = fold(whole[g], span[g]);
-    for (uint h = 0; h < HALVES; h++)
-        for (uint c = 0; c < 4; c++)
-            values[4 * h + g][c] = is_first ? span_values[4 * h + g][c]
-                                            : fold_value(f, values[4 * h + g][c], span_values[4 * h + g][c]);
+    for (uint g = 0; g < 4; g++) {
+        uint query = 4 * my_four() + g;
+        seen[g] = is_query(query) ? seen_of[query / HEADS] : uvec2(0);
+    }
+    uint n_row = any.y != 0 ? 33 + findMSB(any.y) : 1 + findMSB(any.x), head_kv = gl_WorkGroupID.x / N_SHARE;
+    uint page = is_entry ? entry_page(pages, b) : uint(p.pages.d[pages + b]);
+    uvec2 keys = is_entry ? part_address(p.v, page, 0) : part_address(p.k, page, RATIO != 0 ? 0 : head_kv);
+    precise vec4 sums[SUMS];
+    for (uint i = 0; i < SUMS; i++)
+        sums[i] = vec4(0);
+    score(keys, n_row);
+    add_values(RATIO != 0 ? keys : part_address(p.v, page, head_kv), n_row, sums);
+    for (uint g = 0; g < 4; g++)
+        add_block(g, (is_entry ? ENTRY_SPANS : 0) + b / int(SPAN_BLOCKS), sums);
 }
 
 /* Tokens t to end - 1, which are of one text, whose pages begin at `pages`. */
@@ -209,29 +294,19 @@ void visit_text(uint t, uint end, int pages)
         first = min(first, first_position(p.pos.d[i]));
         last = max(last, p.pos.d[i]);
     }
-    for (uint g = 0; g < 4; g++) {
-        uint query = 4 * my_four() + g, i = token_of(query);
-        bool is = is_query(query) && i >= t && i < end;
-        int pos = is ? p.pos.d[i] : -1;
-        last_seen[g] = pos;
-        first_seen[g] = is ? first_position(pos) : 0;
-    }
-    uint head_kv = gl_WorkGroupID.x / N_SHARE;
-    for (int b = first / int(BLOCK); b <= last / int(BLOCK); b++) {
-        uint page = uint(p.pages.d[pages + b]), n_row = uint(min(last + 1 - b * int(BLOCK), int(BLOCK)));
-        precise vec4 sums[SUMS];
-        for (uint i = 0; i < SUMS; i++)
-            sums[i] = vec4(0);
-        score(part_address(p.k, page, head_kv), b * int(BLOCK), n_row);
-        add_values(part_address(p.v, page, head_kv), n_row, sums);
-        for (uint g = 0; g < 4; g++)
-            add_block(g, b, sums);
-    }
+    for (int b = first / int(BLOCK); b <= last / int(BLOCK); b++)
+        visit_block(t, end, pages, b, false);
+    for (int b = 0; b * int(BLOCK) < n_entry(last); b++)
+        visit_block(t, end, pages, b, true);
 }
 
 void main()
 {
     uint t = gl_WorkGroupID.y * TOKENS, end = min(t + TOKENS, p.m);
+    for (uint g = 0; g < 4; g++) {
+        span_at[g] = NO_SPAN;
+        has_whole[g] = false;
+    }
     while (t < end) {
         uint next = t + 1;
         int pages = p.table.d[t];
@@ -242,6 +317,9 @@ void main()
         visit_text(t, next, pages);
         t = next;
     }
+    for (uint g = 0; g < 4; g++)
+        if (span_at[g] != NO_SPAN)
+            add_span(g);
     for (uint g = 0; g < 4; g++)
         for (uint h = 0; h < HALVES; h++)
             for (uint c = 0; c < 4; c++) {
