@@ -1,8 +1,9 @@
-/* deepseek2 (DeepSeek V2 and V3, R1, Kimi K2), deepseek32 (V3.2) and glm-dsa (GLM 5). Latent attention: keys and values
- * are products of one small latent vector a token, so the cache holds that vector and a rotated part, and the products
- * are folded into the query and the output. Queries through a low rank or not; leading dense layers; shared experts;
- * softmax or sigmoid scores, grouped choice. In deepseek32 and glm-dsa an index chooses the positions that attention
- * sees; in GLM 5.2 most layers see what an earlier one chose. */
+/* deepseek2 (DeepSeek V2 and V3, R1, Kimi K2, Mistral Large 3), mistral4 (Mistral Small 4), deepseek32 (V3.2) and glm-dsa
+ * (GLM 5). Latent attention: keys and values are products of one small latent vector a token, so the cache holds that
+ * vector and a rotated part, and the products are folded into the query and the output. Queries through a low rank or
+ * not; leading dense layers; shared experts; softmax or sigmoid scores, grouped choice. In deepseek32 and glm-dsa an index
+ * chooses the positions that attention sees; in GLM 5.2 most layers see what an earlier one chose. In Mistral's models
+ * queries grow with the position. */
 #include "model/loader.h"
 
 /* How a family's index is, where it has one. */
@@ -57,6 +58,25 @@ static err_code load_index(struct loader *l, int64_t layer, const struct index_r
     return load_vector(l, layer, "indexer.k_norm.bias", x->dim, true, &x->k_norm_bias, e);
 }
 
+/* Queries that grow with the position, where the file says so. */
+static err_code load_temperature(struct loader *l, struct err *e)
+{
+    const struct attention *a = &l->m->layers[0].attn;
+    float temperature = 0;
+    int64_t span = 0;
+    TRY(load_f32_opt(l, "attention.temperature_scale", &load_factor_range, &temperature, e));
+    if (temperature == 0)
+        return ERR_OK;
+    TRY(load_u32(l, "attention.temperature_length", &span, e));
+    if (span < 1)
+        return err_set(e, ERR_FORMAT, "%s: %s.attention.temperature_length is 0, expected at least 1",
+                       gguf_file_path(l->g, 0), l->m->arch);
+    int table = load_add_temperature(l->m, a->head_dim, temperature, span, 0);
+    for (int64_t i = 0; i < l->m->n_layer; i++)
+        l->m->layers[i].attn.latent.temperature = table;
+    return ERR_OK;
+}
+
 /* index: NULL where attention sees all positions. */
 static err_code load_latent(struct loader *l, enum route_score score, const struct index_rules *index, struct err *e)
 {
@@ -73,7 +93,7 @@ static err_code load_latent(struct loader *l, enum route_score score, const stru
         y->is_moe = load_find(l, i, "ffn_gate_inp.weight") != NULL;
         TRY(y->is_moe ? load_moe(l, i, &rules, &y->moe, e) : load_ffn(l, i, &y->ffn, e));
     }
-    return ERR_OK;
+    return load_temperature(l, e);
 }
 
 err_code arch_deepseek2_load(struct loader *l, struct err *e)

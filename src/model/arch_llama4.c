@@ -8,17 +8,6 @@
 enum { FULL_PERIOD = 4, CHUNK = 8192, TEMPERATURE_SPAN = 8192, N_EXPERT_WITHOUT_NORMS = 128 };
 #define TEMPERATURE 0.1f
 
-/* A table that leaves directions as they are, and lengthens with the position. */
-static int add_temperature(struct model *m, int64_t n_rot)
-{
-    const struct rope_angles angles = {.freq_base = 1,
-                                       .magnitude = 1,
-                                       .temperature = TEMPERATURE,
-                                       .temperature_span = TEMPERATURE_SPAN,
-                                       .temperature_shift = 1};
-    return load_add_rope(m, (struct rope_table){.n_rot = n_rot, .angles = angles});
-}
-
 err_code arch_llama4_load(struct loader *l, struct err *e)
 {
     static const struct transformer_rules rules = {.rope = ROPE_NORMAL, .moe = {.score = ROUTE_SIGMOID}};
@@ -30,7 +19,7 @@ err_code arch_llama4_load(struct loader *l, struct err *e)
     if (chunk < 1)
         return err_set(e, ERR_UNSUPPORTED, "%s: llama4.attention.sliding_window is 0, expected the size of a chunk",
                        gguf_file_path(l->g, 0));
-    int temperature = add_temperature(m, m->layers[0].attn.n_rot);
+    int temperature = load_add_temperature(m, m->layers[0].attn.n_rot, TEMPERATURE, TEMPERATURE_SPAN, 1);
     for (int64_t i = 0; i < m->n_layer; i++) {
         struct attention *a = &m->layers[i].attn;
         if (a->n_rot != a->head_dim)

@@ -91,6 +91,7 @@ err_code load_latent_attention(struct loader *l, int64_t layer, bool has_rope, s
     n_kv = lat->n_latent + a->n_rot;
     a->kv_layer = layer;
     a->rope_table = a->q_rope_table = has_rope ? 0 : -1;
+    lat->temperature = -1;
     if (has_rope)
         TRY(load_rotation(l, a, &magnitude, e));
     a->scale = magnitude * magnitude / sqrtf((float)(lat->n_nope + a->n_rot));

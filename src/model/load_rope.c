@@ -73,6 +73,16 @@ int load_add_rope(struct model *m, struct rope_table r)
     return m->n_rope++;
 }
 
+int load_add_temperature(struct model *m, int64_t n_rot, float temperature, int64_t span, int64_t shift)
+{
+    const struct rope_angles angles = {.freq_base = 1,
+                                       .magnitude = 1,
+                                       .temperature = temperature,
+                                       .temperature_span = span,
+                                       .temperature_shift = shift};
+    return load_add_rope(m, (struct rope_table){.n_rot = n_rot, .angles = angles});
+}
+
 err_code load_rope_angles(struct loader *l, const char *base_key, int64_t n_rot, struct rope_angles *out, struct err *e)
 {
     *out = (struct rope_angles){.freq_base = 10000, .freq_scale = 1, .magnitude = 1};

@@ -159,6 +159,10 @@ MUST_USE err_code load_rope(struct loader *l, const char *base_key, int64_t n_ro
 /* Adds a table to model.ropes and returns its index. */
 int load_add_rope(struct model *m, struct rope_table r);
 
+/* The same of a table that leaves directions of n_rot elements as they are and lengthens with the position (backend.h).
+ */
+int load_add_temperature(struct model *m, int64_t n_rot, float temperature, int64_t span, int64_t shift);
+
 /* Whether a layer attends to a window only: as the file's pattern says, else all but the last of every `period`, or the
  * first. */
 MUST_USE err_code load_is_windowed(struct loader *l, int64_t layer, int64_t period, bool full_first, bool *windowed,

@@ -218,6 +218,7 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     mix_heads(p, NULL, 1, (struct head_part){&k_rot, 0, n_rot}, (struct head_part){&k, 0, n_rot});
     mix_heads(p, NULL, 1, (struct head_part){&latent, 0, n_latent}, (struct head_part){&k, n_rot, n_latent});
     mix_rope(p, a, a->q_rope_table, &q);
+    mix_rope(p, &(struct attention){.rope = a->rope, .head_dim = row, .n_rot = row}, lat->temperature, &q);
     mix_rope(p, a, a->rope_table, &k);
     mix_store(p, kv, &k, &kv->k);
     backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,

@@ -57,6 +57,7 @@ struct latent_attention {
     struct weight *k_pe; /* the rotated part of the keys, [n_rot], that all heads share */
     struct weight *k_b;  /* for each head: a query into the latent space */
     struct weight *v_b;  /* for each head: a result out of it */
+    int temperature;     /* index into model.ropes: what lengthens queries with the position; negative: nothing does */
 };
 
 /* What makes an entry of a compressed cache of a run of positions (OP_COMPRESS): all of them leave x . h and gate . h,

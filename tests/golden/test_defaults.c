@@ -64,7 +64,8 @@ struct row {
 };
 
 #define SOFTMAX                                                                                                        \
-    "llama deepseek deepseek2 bailingmoe ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe olmoe qwen2moe "     \
+    "llama deepseek deepseek2 mistral4 bailingmoe ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe olmoe "     \
+    "qwen2moe "                                                                                                        \
     "qwen3moe qwen3next qwen35moe mellum phimoe grok dbrx"
 #define SIGMOID                                                                                                        \
     "afmoe bailingmoe2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 kimi-linear laguna lfm2moe llama4 mimo2 "     \
@@ -76,8 +77,8 @@ struct row {
     "qwen3next "                                                                                                       \
     "qwen35moe phimoe smallthinker grok dbrx"
 #define NOT_NORMED                                                                                                     \
-    "afmoe bailingmoe bailingmoe2 deepseek deepseek2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 laguna olmoe "  \
-    "qwen2moe "                                                                                                        \
+    "afmoe bailingmoe bailingmoe2 deepseek deepseek2 mistral4 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 "      \
+    "laguna olmoe qwen2moe "                                                                                           \
     "nemotron_h_moe step35 deepseek4 cohere2moe minimax-m3"
 
 static const struct row rows[] = {
@@ -134,6 +135,8 @@ static const struct row rows[] = {
     {"step35", "swiglu_clamp_exp", IS_FLOAT(0), IS_FLOAT(0.3)},
     {"step35", "swiglu_clamp_shexp", IS_FLOAT(0), IS_FLOAT(0.3)},
     {"mistral3", "attention.temperature_scale", IS_FLOAT(0), IS_FLOAT(3)},
+    {"deepseek2 mistral4", "attention.temperature_scale", IS_FLOAT(0), IS_FLOAT(3), "attention.temperature_length",
+     IS_NUMBER(8)},
     {"qwen3next qwen35moe qwen35", "full_attention_interval", IS_NUMBER(4), IS_NUMBER(3)},
     {"qwen3next qwen35moe qwen35", "attention.recurrent_layers", IS_PERIOD(4), IS_PERIOD(3)},
 };

@@ -58,6 +58,7 @@ static void floats_out_of_range_are_refused(void **state)
         {"deepseek2", "deepseek2.rope.scaling.yarn_log_multiplier", true},
         {"mistral3", "mistral3.rope.scaling.yarn_log_multiplier", true},
         {"mistral3", "mistral3.attention.temperature_scale", true},
+        {"mistral4", "mistral4.attention.temperature_scale", true},
         {"granitemoe", "granitemoe.embedding_scale", true},
         {"granitemoe", "granitemoe.residual_scale", true},
         {"granitemoe", "granitemoe.logit_scale", true},
@@ -122,6 +123,12 @@ static void refuse_numbers(const struct wrong_number *wrong, size_t n)
         model_edit_set_u32(&m, wrong[i].key, wrong[i].value);
         refused(&m, "expected", wrong[i].why);
     }
+}
+
+static void temperatures_without_a_length_are_refused(void **state)
+{
+    static const struct wrong_number wrong[] = {{"mistral4", "mistral4.attention.temperature_length", 0, "at least 1"}};
+    refuse_numbers(wrong, sizeof wrong / sizeof *wrong);
 }
 
 static void impossible_indexes_of_positions_are_refused(void **state)
@@ -369,6 +376,7 @@ int main(void)
         cmocka_unit_test(unchanged_copies_are_accepted),
         cmocka_unit_test(floats_out_of_range_are_refused),
         cmocka_unit_test(counts_whose_products_overflow_are_refused),
+        cmocka_unit_test(temperatures_without_a_length_are_refused),
         cmocka_unit_test(impossible_indexes_of_positions_are_refused),
         cmocka_unit_test(impossible_indexes_of_blocks_are_refused),
         cmocka_unit_test(impossible_compressed_caches_are_refused),

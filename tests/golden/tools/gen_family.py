@@ -21,7 +21,7 @@ DEFAULTS = dict(
     freq_base=10000.0, eps=1e-5, rope_freqs=0,
     gating=0, groups=0, groups_used=0, wscale=0.0, wnorm=-1,  # keys that are left out when 0 (wnorm: when negative)
     moe_step=0, embedding_scale=0.0, residual_scale=0.0, attention_scale=0.0, logit_scale=0.0,
-    yarn_factor=0.0, yarn_orig=64, yarn_log_mul=0.0, temperature_scale=0.0,
+    yarn_factor=0.0, yarn_orig=64, yarn_log_mul=0.0, temperature_scale=0.0, temperature_length=0,
     grok=0, softcap=0.0, score_scale=0.0, final_softcap=0.0,  # grok: its names of norms; dense branches beside experts where dense_beside
     dense_beside=0,
     parallel=0, layer_norms=0, clamp=0.0, ffn_norm="ffn_norm",
@@ -97,6 +97,8 @@ FAMILIES = dict(
     dbrx=dict(fused_qkv=1, layer_norms=1, clamp=1.5, ffn_norm="attn_output_norm", n_ff=16),
     cohere2moe=dict(n_layer=5, n_shared=1, n_dense=1, tie=1, gating=2, wnorm=1, window=9, windowed="01110", layer_norms=1, parallel=1,
                     logit_scale=0.6),
+    mistral4=dict(n_shared=1, n_dense=1, wnorm=1, wscale=1.0, latent=16, q_rank=24, hd=16, n_rot=8, hd_v=8, yarn_factor=4.0, yarn_orig=16,
+                  yarn_log_mul=0.1, temperature_scale=0.1, temperature_length=8),
     mistral3=dict(n_expert=0, yarn_factor=4.0, yarn_orig=16, yarn_log_mul=1.0, temperature_scale=0.1),
 )
 
@@ -289,6 +291,7 @@ def add_metadata(m):
     m.optional("%.attn_logit_softcapping", F32, c["softcap"])
     m.optional("%.final_logit_softcapping", F32, c["final_softcap"])
     m.optional("%.attention.temperature_scale", F32, c["temperature_scale"])
+    m.optional("%.attention.temperature_length", U32, c["temperature_length"])
     m.optional("%.attention.sliding_window", U32, c["window"])
     if c["no_rope"]:
         m.key("%.rope.scaling.finetuned", BOOL, False)
