@@ -1,9 +1,9 @@
-/* deepseek2 (DeepSeek V2 and V3, R1, Kimi K2, Mistral Large 3), mistral4 (Mistral Small 4), deepseek32 (V3.2) and glm-dsa
- * (GLM 5). Latent attention: keys and values are products of one small latent vector a token, so the cache holds that
- * vector and a rotated part, and the products are folded into the query and the output. Queries through a low rank or
- * not; leading dense layers; shared experts; softmax or sigmoid scores, grouped choice. In deepseek32 and glm-dsa an index
- * chooses the positions that attention sees; in GLM 5.2 most layers see what an earlier one chose. In Mistral's models
- * queries grow with the position. */
+/* deepseek2 (DeepSeek V2 and V3, R1, Kimi K2, Mistral Large 3), mistral4 (Mistral Small 4), deepseek32 (V3.2) and
+ * glm-dsa (GLM 5). Latent attention: keys and values are products of one small latent vector a token, so the cache
+ * holds that vector and a rotated part, and the products are folded into the query and the output. Queries through a
+ * low rank or not; leading dense layers; shared experts; softmax or sigmoid scores, grouped choice. In deepseek32 and
+ * glm-dsa an index chooses the positions that attention sees; in GLM 5.2 most layers see what an earlier one chose. In
+ * Mistral's models queries grow with the position. */
 #include "model/loader.h"
 
 /* How a family's index is, where it has one. */

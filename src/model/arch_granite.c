@@ -1,6 +1,6 @@
-/* granite (dense), granitemoe and granitehybrid (state spaces, with experts or without): Granite 3 and 4. Embeddings,
- * attention scores, what layers add, and logits have factors of their own; weights renormalised; a shared expert in
- * some. */
+/* granite (dense), granitemoe, granitehybrid (state spaces, with experts or without) and granite_swa (windows and
+ * sinks, with experts or without): Granite 3 and 4. Embeddings, attention scores, what layers add, and logits have
+ * factors of their own; weights renormalised; a shared expert in some. */
 #include "model/loader.h"
 
 /* A factor that is absent or 0 is left as it is. */
@@ -13,11 +13,14 @@ static err_code load_factor(struct loader *l, const char *key, float *factor, st
     return ERR_OK;
 }
 
-static err_code load_granite(struct loader *l, load_recurrent_fn *recurrent, struct err *e)
+/* window_period: of which the first layer attends to everything, where the file has no pattern; 0: all do */
+static err_code load_granite(struct loader *l, load_recurrent_fn *recurrent, int64_t window_period, struct err *e)
 {
     const struct transformer_rules rules = {
         .rope = ROPE_NORMAL,
         .recurrent = recurrent,
+        .window_period = window_period,
+        .full_first = true,
         .moe = {.score = ROUTE_SOFTMAX, .norm_weights = true},
     };
     struct model *m = l->m;
@@ -44,17 +47,30 @@ static err_code load_rope_switch(struct loader *l, struct err *e)
 
 err_code arch_granite_load(struct loader *l, struct err *e)
 {
-    TRY(load_granite(l, NULL, e));
+    TRY(load_granite(l, NULL, 0, e));
     return load_rope_switch(l, e);
 }
 
 err_code arch_granitehybrid_load(struct loader *l, struct err *e)
 {
-    TRY(load_granite(l, load_state_space, e));
+    TRY(load_granite(l, load_state_space, 0, e));
     return load_rope_switch(l, e);
 }
 
 err_code arch_granitemoe_load(struct loader *l, struct err *e)
 {
-    return load_granite(l, NULL, e);
+    return load_granite(l, NULL, 0, e);
+}
+
+err_code arch_granite_swa_load(struct loader *l, struct err *e)
+{
+    TRY(load_granite(l, NULL, 4, e));
+    for (int64_t i = 0; i < l->m->n_layer; i++) {
+        struct attention *a = &l->m->layers[i].attn;
+        bool is_rotated = true;
+        TRY(load_layer_flag_opt(l, "attention.rope_pattern", i, &is_rotated, e));
+        if (!is_rotated)
+            a->rope_table = a->q_rope_table = -1;
+    }
+    return ERR_OK;
 }

@@ -758,6 +758,17 @@ static err_code load_routed(struct loader *l, int64_t layer, bool is_ungated, st
     return is_ungated ? ERR_OK : load_expert_bias(l, load_device(l, layer), x, y->bias, e);
 }
 
+/* Gate and up of the shared expert from one tensor, gate first. */
+static err_code load_fused_shared(struct loader *l, int64_t layer, const char *name, struct moe_layer *y, struct err *e)
+{
+    int64_t n = y->n_ff_shared;
+    const struct file_matrix from = {layer, name, l->m->n_embd, 2 * n};
+    const struct row_run gate = {.n_row = n, .block = n, .stride = 2 * n};
+    const struct row_run up = {.n_row = n, .block = n, .stride = 2 * n, .first = n};
+    TRY(load_weight_rows(l, &from, &gate, 1, &y->shared_gate, e));
+    return load_weight_rows(l, &from, &up, 1, &y->shared_up, e);
+}
+
 /* The shared expert, as wide as its tensors are: what families write about its width in the metadata is that of one of
  * several, or of all. */
 static err_code load_shared(struct loader *l, int64_t layer, bool is_ungated, struct moe_layer *y, struct err *e)
@@ -766,12 +777,17 @@ static err_code load_shared(struct loader *l, int64_t layer, bool is_ungated, st
     static const char up[] = "ffn_up_shexp.weight";
     const char *gate = is_ungated ? up : "ffn_gate_shexp.weight";
     const struct gguf_tensor *first = load_find(l, layer, gate);
-    if (!first && !load_find(l, layer, "ffn_down_shexp.weight"))
+    const struct gguf_tensor *down = load_find(l, layer, "ffn_down_shexp.weight");
+    if (!first && !down)
         return ERR_OK;
-    y->n_ff_shared = first ? (int64_t)first->ne[1] : 0;
-    TRY(load_weight(l, layer, gate, m->n_embd, y->n_ff_shared, &y->shared_gate, e));
-    if (!is_ungated)
-        TRY(load_weight(l, layer, up, m->n_embd, y->n_ff_shared, &y->shared_up, e));
+    y->n_ff_shared = (int64_t)(first ? first : down)->ne[first ? 1 : 0];
+    if (!first && load_find(l, layer, up)) {
+        TRY(load_fused_shared(l, layer, up, y, e));
+    } else {
+        TRY(load_weight(l, layer, gate, m->n_embd, y->n_ff_shared, &y->shared_gate, e));
+        if (!is_ungated)
+            TRY(load_weight(l, layer, up, m->n_embd, y->n_ff_shared, &y->shared_up, e));
+    }
     TRY(load_weight(l, layer, "ffn_down_shexp.weight", y->n_ff_shared, m->n_embd, &y->shared_down, e));
     if (load_find(l, layer, "ffn_gate_inp_shexp.weight"))
         TRY(load_weight(l, layer, "ffn_gate_inp_shexp.weight", m->n_embd, 1, &y->shared_gate_inp, e));

@@ -66,7 +66,7 @@ struct row {
 #define SOFTMAX                                                                                                        \
     "llama deepseek deepseek2 mistral4 bailingmoe ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe olmoe "     \
     "qwen2moe "                                                                                                        \
-    "qwen3moe qwen3next qwen35moe mellum phimoe grok dbrx"
+    "qwen3moe qwen3next qwen35moe mellum maple granite_swa phimoe grok dbrx"
 #define SIGMOID                                                                                                        \
     "afmoe bailingmoe2 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 kimi-linear laguna lfm2moe llama4 mimo2 "     \
     "minimax-m2 minimax-m3 "                                                                                           \
@@ -75,7 +75,7 @@ struct row {
     "llama ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe kimi-linear lfm2moe mellum mimo2 minimax-m2 "      \
     "qwen3moe "                                                                                                        \
     "qwen3next "                                                                                                       \
-    "qwen35moe phimoe smallthinker grok dbrx"
+    "qwen35moe maple granite_swa phimoe smallthinker grok dbrx"
 #define NOT_NORMED                                                                                                     \
     "afmoe bailingmoe bailingmoe2 deepseek deepseek2 mistral4 deepseek32 dots1 exaone-moe glm-dsa glm4moe hy_v3 "      \
     "laguna olmoe qwen2moe "                                                                                           \

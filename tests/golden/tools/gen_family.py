@@ -18,6 +18,7 @@ DEFAULTS = dict(
     n_dense=0,        # leading dense layers
     qk_norm="",       # "head" or "all"
     fused_qkv=0, bias=0, o_bias=0, ffn_bias=0, tie=0, choice_bias=0, fused_gate_up=0,
+    fused_shared=0,   # gate and up of the shared experts in ffn_up_shexp
     freq_base=10000.0, eps=1e-5, rope_freqs=0,
     gating=0, groups=0, groups_used=0, wscale=0.0, wnorm=-1,  # keys that are left out when 0 (wnorm: when negative)
     moe_step=0, embedding_scale=0.0, residual_scale=0.0, attention_scale=0.0, logit_scale=0.0,
@@ -26,7 +27,8 @@ DEFAULTS = dict(
     dense_beside=0,
     parallel=0, layer_norms=0, clamp=0.0, ffn_norm="ffn_norm",
     norm_bias=0, long_rope=0, attn_factor=0.0,  # norms and the output with biases; two sets of divisors of rope's frequencies
-    no_rope=0, window=0, windowed="", n_kv_windowed=0, freq_base_windowed=0.0, value_scale=0.0, sinks=0, post_norms=0,
+    no_rope=0, window=0, windowed="", n_kv_windowed=0, freq_base_windowed=0.0, value_scale=0.0, sinks=0, post_norms=0,  # sinks: 1 in windowed layers, if there are any, 2 in all
+    rope_pattern="",  # which layers are rotated: "1101"
     out_gate="",  # "element" or "head"
     n_rot_windowed=0, n_heads="",  # by layer "4,6,..."
     limits="", shared_limits="",  # of activations in routed and in shared experts, by layer "0,1.5,..."
@@ -48,6 +50,9 @@ FAMILIES = dict(
     dots1=dict(n_kv=4, n_shared=2, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.5, wnorm=1),
     ernie4_5_moe=dict(arch="ernie4_5-moe", n_shared=1, n_dense=1, choice_bias=1, moe_step=1, tie=1),
     granitemoe=dict(n_shared=1, tie=1, n_ff=16, embedding_scale=3.0, residual_scale=0.7, attention_scale=0.25, logit_scale=0.5),
+    granite_swa=dict(n_layer=4, n_shared=1, tie=1, n_ff=16, embedding_scale=3.0, residual_scale=0.7, attention_scale=0.25, logit_scale=0.5, window=9,
+                     windowed="0111", sinks=2, fused_gate_up=1, fused_shared=1, rope_pattern="0111"),
+    maple=dict(n_layer=4, qk_norm="head", n_rot=4, window=9, windowed="1101", limits="0.5,0.8,0.6,1.1"),
     hunyuan_moe=dict(arch="hunyuan-moe", n_shared=1, qk_norm="head", n_ff=16, tie=1),
     minimax_m2=dict(arch="minimax-m2", n_ff=16, qk_norm="all", hd=12, n_rot=6, gating=2, choice_bias=1),
     minimax_m3=dict(arch="minimax-m3", n_layer=4, hd=32, n_rot=8, n_shared=1, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.0, wnorm=1,
@@ -271,7 +276,7 @@ def add_metadata(m):
                 m.key("%." + key, U32, one)
         m.optional("%.moe_latent_size", U32, c["moe_latent"])
         m.optional("%.expert_shared_count", U32, c["n_shared"])
-        if m.name in ("ernie4_5_moe", "exaone_moe", "hy_v3", "granitemoe", "granitehybrid", "hunyuan_moe", "laguna", "laguna_full", "step35") or c["parts"]:  # the width of all shared experts together
+        if m.name in ("ernie4_5_moe", "exaone_moe", "hy_v3", "granitemoe", "granite_swa", "granitehybrid", "hunyuan_moe", "laguna", "laguna_full", "step35") or c["parts"]:  # the width of all shared experts together
             m.key("%.expert_shared_feed_forward_length", U32, c["n_shared"] * c["n_ff_exp"])
         m.optional("%.leading_dense_block_count", U32, c["n_dense"])
         m.optional("%.expert_gating_func", U32, c["gating"])
@@ -293,6 +298,8 @@ def add_metadata(m):
     m.optional("%.attention.temperature_scale", F32, c["temperature_scale"])
     m.optional("%.attention.temperature_length", U32, c["temperature_length"])
     m.optional("%.attention.sliding_window", U32, c["window"])
+    if c["rope_pattern"]:
+        m.array("%.attention.rope_pattern", BOOL, [r == "1" for r in c["rope_pattern"]])
     if c["no_rope"]:
         m.key("%.rope.scaling.finetuned", BOOL, False)
     if c["recurrent"] and c["recurrence"] == "delta":
@@ -337,7 +344,7 @@ def add_attention(m, p, i):
     if c["out_gate"]:
         m.matrix(p + "attn_gate.weight", [n_embd, n_head(c, i) if c["out_gate"] == "head" else n_q], 1.3)
     m.matrix(p + "attn_output.weight", [n_head(c, i) * hd_v, n_embd], 2)
-    if c["sinks"] and (not c["windowed"] or c["windowed"][i] == "1"):
+    if c["sinks"] == 2 or c["sinks"] and (not c["windowed"] or c["windowed"][i] == "1"):
         m.vector(p + "attn_sinks.weight", [c["n_head"]], 1, 0.5)
     if c["o_bias"]:
         m.vector(p + "attn_output.bias", [n_embd], 0.2)
@@ -474,6 +481,8 @@ def add_gated(m, p, suffix, n_ff, gain, n_expert=0):
     n_embd, tail = m.c["n_embd"], [n_expert] if n_expert else []
     if n_expert and m.c["fused_gate_up"]:
         m.matrix(p + "ffn_gate_up" + suffix + ".weight", [n_embd, 2 * n_ff] + tail, 1.2)
+    elif suffix == "_shexp" and m.c["fused_shared"]:
+        m.matrix(p + "ffn_up_shexp.weight", [n_embd, 2 * n_ff], 1.2)
     else:
         m.matrix(p + "ffn_gate" + suffix + ".weight", [n_embd, n_ff] + tail, 1.4)
         m.matrix(p + "ffn_up" + suffix + ".weight", [n_embd, n_ff] + tail, 1)
