@@ -71,6 +71,11 @@ static err_code load_temperature(struct loader *l, struct err *e)
     if (span < 1)
         return err_set(e, ERR_FORMAT, "%s: %s.attention.temperature_length is 0, expected at least 1",
                        gguf_file_path(l->g, 0), l->m->arch);
+    if (a->head_dim % 2)
+        return err_set(
+            e, ERR_UNSUPPORTED,
+            "%s: %s.attention.kv_lora_rank is %lld, expected an even number, as queries grow with the position",
+            gguf_file_path(l->g, 0), l->m->arch, (long long)a->latent.n_latent);
     int table = load_add_temperature(l->m, a->head_dim, temperature, span, 0);
     for (int64_t i = 0; i < l->m->n_layer; i++)
         l->m->layers[i].attn.latent.temperature = table;

@@ -780,7 +780,7 @@ static err_code load_shared(struct loader *l, int64_t layer, bool is_ungated, st
     const struct gguf_tensor *down = load_find(l, layer, "ffn_down_shexp.weight");
     if (!first && !down)
         return ERR_OK;
-    y->n_ff_shared = (int64_t)(first ? first : down)->ne[first ? 1 : 0];
+    y->n_ff_shared = first ? (int64_t)first->ne[1] : (int64_t)down->ne[0];
     if (!first && load_find(l, layer, up)) {
         TRY(load_fused_shared(l, layer, up, y, e));
     } else {
