@@ -2,6 +2,7 @@
 
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/cpu.h"
 #include "base/crc32c.h"
@@ -233,6 +234,18 @@ static void close_prepare(struct prepare *x)
     mem_free(x);
 }
 
+/* Whether directory k is one of those before it, which are there by now. */
+static bool is_named_twice(const struct prepare_params *p, int k)
+{
+    struct stat st, before;
+    if (stat(p->dirs[k], &st) != 0)
+        return false;
+    for (int i = 0; i < k; i++)
+        if (stat(p->dirs[i], &before) == 0 && before.st_dev == st.st_dev && before.st_ino == st.st_ino)
+            return true;
+    return false;
+}
+
 err_code prepare_run(const struct prepare_params *p, struct prepare_result *out, struct err *e)
 {
     err_code code;
@@ -246,6 +259,10 @@ err_code prepare_run(const struct prepare_params *p, struct prepare_result *out,
     atomic_flag_clear(&x->failed);
     TRY_OUT(open_source(x, e));
     for (int k = 0; k < p->n_dirs; k++) {
+        if (is_named_twice(p, k)) {
+            code = err_set(e, ERR_USAGE, "%s is named twice: expected different directories", p->dirs[k]);
+            goto out;
+        }
         x->n_targets++;
         TRY_OUT(target_open(&x->targets[k], p->dirs[k], &x->wanted, e));
     }

@@ -116,6 +116,7 @@ def test_usage_is_explained():
     fails(2, "prepare", DEMO, says=["--to DIR"])
     fails(2, "prepare", DEMO, "--to", f"{tmp('x')},{tmp('y')}", says=["either --mirror or --stripe"])
     fails(2, "prepare", DEMO, "--to", tmp("x"), "--mirror", says=["several directories"])
+    fails(2, "prepare", DEMO, "--to", f"{tmp('twice')},{tmp('twice')}/", "--mirror", says=[tmp("twice"), "named twice"])
     fails(2, "prepare", DEMO, "--to", ",", says=["expected a directory"])
     fails(2, "verify", DEMO, says=["there are no checksums", "--write"])
     fails(2, "verify", prepared("one"), "--write", says=["has its checksums"])
