@@ -127,7 +127,8 @@ static bool are_tiled(const struct vk *v, const struct op *op)
 {
     enum { MANY = 16, MANY_OF_TEXT = 4 };
     int64_t m = op->in[0].ne[1], n_text = op->attention.n_text;
-    return v->choices.stages_attention && m >= MANY && m >= MANY_OF_TEXT * n_text && v->limits.shared_bytes >= TILE_BYTES && v->limits.n_thread >= tile_threads(op);
+    return v->choices.stages_attention && m >= MANY && m >= MANY_OF_TEXT * n_text &&
+           v->limits.shared_bytes >= TILE_BYTES && v->limits.n_thread >= tile_threads(op);
 }
 
 static struct cut cut_tiles(const struct op *op)
