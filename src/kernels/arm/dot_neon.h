@@ -108,7 +108,7 @@ KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r
     (void)n_tok;
     KERNELS_UNROLL
     for (int kind = 0; kind < 4; kind++) {
-        r16_prefetch_half(prefetch, kind % 2);
+        r16_prefetch_at(prefetch, 4 * kind);
         vi part = dot_offset(src->type) ? vi_bcast(start[0] + 2 * kind) : vi_set1(0);
         int8x16_t x = vld1q_s8(q[0] + 32 * kind + 4 * k.vec);
         KERNELS_UNROLL

@@ -17,6 +17,7 @@ KERNELS_ALWAYS_INLINE struct r16_prefetch r16_prefetch(const struct kernel_matmu
     return (struct r16_prefetch){w, n_line, a->how.prefetch};
 }
 
+/* The next n_line lines. */
 KERNELS_ALWAYS_INLINE void r16_prefetch_next(struct r16_prefetch *a, int n_line)
 {
     if (a->how.ahead_bytes)
@@ -29,10 +30,11 @@ KERNELS_ALWAYS_INLINE void r16_prefetch_lines(struct r16_prefetch *a)
     r16_prefetch_next(a, a->n_line);
 }
 
-/* The lines of r16_prefetch_lines in two parts: 0, then 1. */
-KERNELS_ALWAYS_INLINE void r16_prefetch_half(struct r16_prefetch *a, int part)
+/* The same in two parts for eight vectors: one at the first, one at the fifth. n_met: vectors that were met before. */
+KERNELS_ALWAYS_INLINE void r16_prefetch_at(struct r16_prefetch *a, int n_met)
 {
-    r16_prefetch_next(a, (a->n_line + 1 - part) / 2);
+    if (n_met % 4 == 0)
+        r16_prefetch_next(a, (a->n_line + 1 - n_met / 4 % 2) / 2);
 }
 
 #endif

@@ -154,8 +154,7 @@ KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r
             sum16[kind] = dot_offset(src->type) ? vi_bcast(start[0] + 2 * kind) : vi_set1(0);
         KERNELS_UNROLL
         for (int i = g; i < g + group; i++) {
-            if ((i - k.vec) * k.n % 4 == 0)
-                r16_prefetch_half(prefetch, (i - k.vec) * k.n / 4 % 2);
+            r16_prefetch_at(prefetch, (i - k.vec) * k.n);
             KERNELS_UNROLL
             for (int kind = 0; kind < k.n; kind++)
                 sum16[kind] = dot_bytes(sum16[kind], r16_vec_kind(src, kind, i), q[0] + 32 * kind + 4 * i);

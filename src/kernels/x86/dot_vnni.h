@@ -192,8 +192,7 @@ KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r
         part[c][t] = dot_offset(src->type) ? vi_bcast(start[t] + 2 * (k.first + c * k.step)) : vi_set1(0);
     KERNELS_UNROLL
     for (int i = k.vec; i < k.vec + k.n_vec; i++) {
-        if ((i - k.vec) * k.n % 4 == 0)
-            r16_prefetch_half(prefetch, (i - k.vec) * k.n / 4 % 2);
+        r16_prefetch_at(prefetch, (i - k.vec) * k.n);
         KERNELS_UNROLL
         for (int c = 0; c < k.n; c++) {
             int kind = k.first + c * k.step;
