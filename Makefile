@@ -133,7 +133,7 @@ check-templates: ## compare chat templates with jinja2, and read their calls bac
 	@sh tests/e2e/check_templates.sh build/moebius $(TEMPLATES)
 
 clean: ## remove all build folders
-	@rm -rf build build-arm build-asan build-ccache build-dist build-fuzz build-shaders build-lint-gcc build-lint-clang build-tsan
+	@rm -rf build build-arm build-asan build-ccache build-dist build-fuzz build-shaders build-shaders-512 build-lint-* build-tsan
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1 \2/p' Makefile | awk '{ printf "%-20s", $$1 " " $$2; $$1 = $$2 = ""; print }'

@@ -117,6 +117,24 @@ float half_to_float(uint h)
     return uintBitsToFloat(bits | (h & 0x8000u) << 16);
 }
 
+const float ROUNDS = 12582912.0; /* 1.5 * 2^23: floats of this size are whole numbers */
+
+/* The nearest whole numbers, the even ones of two, for |x| up to 2^22. Mesa's software driver rounds halves away from
+ * zero in roundEven where its vectors are wider than the processor's. */
+float round_even(float x)
+{
+    precise float y = x + ROUNDS;
+    y -= ROUNDS;
+    return y;
+}
+
+vec4 round_even(vec4 x)
+{
+    precise vec4 y = x + ROUNDS;
+    y -= ROUNDS;
+    return y;
+}
+
 /* Rounds to nearest even. */
 uint float_to_half(float x)
 {
@@ -126,7 +144,7 @@ uint float_to_half(float x)
     if (size >= 0x477ff000u) /* from 65520 on, half of a step beyond the largest */
         return sign | 0x7c00u;
     if (size < 0x38800000u) /* the smallest halves are multiples of 2^-24 */
-        return sign | uint(roundEven(uintBitsToFloat(size) * 16777216.0));
+        return sign | uint(round_even(uintBitsToFloat(size) * 16777216.0));
     return sign | (size + 0xfffu + (size >> 13 & 1u) - 0x38000000u) >> 13;
 }
 
@@ -134,7 +152,7 @@ uint float_to_half(float x)
 float exp_of(float x)
 {
     precise float y = clamp(x, -104.0, 89.0);
-    precise float n = roundEven(y * 1.44269504088896341);
+    precise float n = round_even(y * 1.44269504088896341);
     precise float r = fma(n, -0.693359375, y);
     r = fma(n, 2.12194440e-4, r);
     precise float p = fma(r, 1.9875691500e-4, 1.3981999507e-3);

@@ -38,7 +38,7 @@ float largest(vec4 x[4])
 uint rounded_four(vec4 x, float inverse)
 {
     precise vec4 scaled = x * inverse;
-    uvec4 q = uvec4(ivec4(roundEven(clamp(scaled, -127.0, 127.0)))) & 0xffu;
+    uvec4 q = uvec4(ivec4(round_even(clamp(scaled, -127.0, 127.0)))) & 0xffu;
     return q.x | q.y << 8 | q.z << 16 | q.w << 24;
 }
 

@@ -60,7 +60,7 @@ void put_q8(Words w, uint block, uint x)
     for (uint i = 1; i < Q8_HALVES; i++) {
         uint both = 0;
         for (uint j = 0; j < 2; j++) {
-            float y = inverse == 0.0 ? 0.0 : clamp(roundEven(row[x + 2 * (i - 1) + j] * inverse), -127.0, 127.0);
+            float y = inverse == 0.0 ? 0.0 : clamp(round_even(row[x + 2 * (i - 1) + j] * inverse), -127.0, 127.0);
             both |= (uint(int(y)) & 0xffu) << 8 * j;
         }
         halves[i] = both;
