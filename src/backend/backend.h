@@ -329,8 +329,8 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             beta [n_head_v][M], from, to.  out: [n_head_v*dv][M].  vec[0]: dt bias [n_decay*n_head_v], vec[1]: a
  *             [n_head_v]; delta; state[0]: [dk][dv][n_head_v].
  *             q and k are divided by sqrt(sum of squares + eps), q also by sqrt(dk);
- *             decay = exp(a * softplus(alpha + dt)), of which a head has n_decay: 1, or dk, one for each key dimension;
- *             beta passes through sigmoid
+ *             decay = exp(a * softplus(alpha + dt)), or exp(least_log * sigmoid(a * (alpha + dt))) where least_log is
+ *             below 0; a head has n_decay of them: 1, or dk, one for each key dimension.  beta passes through sigmoid
  * SSM         as DELTA, but n_decay is 1 and beta is absent: it is softplus(alpha + dt), q and k are taken as they
  *             are, and nothing that the state has is subtracted from v (kernels.h).  vec[2]: skip [n_head_v]
  * ACT_MUL     in: gate, up.  out: like up.  act, act_limit.  Rows of gate may be shorter by a whole factor: an element
@@ -405,9 +405,10 @@ struct op {
         } conv;
         struct {
             int64_t n_head_k;
-            bool grouped; /* value head h asks key head h / (n_head_v / n_head_k), else h % n_head_k */
-            float eps;    /* of DELTA */
-        } delta;          /* of DELTA and SSM */
+            bool grouped;    /* value head h asks key head h / (n_head_v / n_head_k), else h % n_head_k */
+            float eps;       /* of DELTA */
+            float least_log; /* of DELTA: the logarithm of the smallest decay; 0: there is none */
+        } delta;             /* of DELTA and SSM */
         struct {
             enum act_fn act;
             float act_limit; /* of ACT_SILU and ACT_SILU_CLAMPED, for both factors (kernels.h); 0: none */

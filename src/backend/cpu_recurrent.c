@@ -115,21 +115,29 @@ static void prepare_qk(const struct delta_loop *d, const float *x, bool is_k, fl
         y[j] = y[j] * scale;
 }
 
-/* The decays of a head at row i. Gives the last one's softplus, which is all of them where there is one. */
-static float find_decays(const struct delta_loop *d, int64_t head, int64_t i)
+/* The decays of a head at row i, and the beta of a state space, which is the softplus that its decay is made of. */
+static void find_decays(const struct delta_loop *d, int64_t head, int64_t i)
 {
+    enum { AT_ONCE = 64 };
     const struct kernels *kern = d->c->kernels;
     const float *alpha = tensor_row(&d->op->in[1], i) + head * d->n_decay;
     const float *dt = (const float *)tensor_data(&d->op->vec[0]) + head * d->n_decay;
-    float a = ((const float *)tensor_data(&d->op->vec[1]))[head], one = 1, softplus = 0, sum;
-    float *decay = d->decay + (head * d->m + i) * d->n_decay;
-    for (int64_t j = 0; j < d->n_decay; j++) {
-        float s = alpha[j] + dt[j];
-        kern->act_mul(KERNEL_SOFTPLUS, 0, &softplus, &s, &one, 1);
-        decay[j] = softplus * a;
+    float a = ((const float *)tensor_data(&d->op->vec[1]))[head], least_log = d->op->delta.least_log, sum;
+    float *decay = d->decay + (head * d->m + i) * d->n_decay, gate[AT_ONCE], by[AT_ONCE];
+    for (int64_t j = 0, n; j < d->n_decay; j += n) {
+        n = d->n_decay - j < AT_ONCE ? d->n_decay - j : AT_ONCE;
+        for (int64_t x = 0; x < n; x++) {
+            float step = alpha[j + x] + dt[j + x];
+            gate[x] = least_log < 0 ? a * step : step;
+            by[x] = least_log < 0 ? least_log : d->is_space ? 1 : a;
+        }
+        kern->act_mul(least_log < 0 ? KERNEL_SIGMOID : KERNEL_SOFTPLUS, 0, decay + j, gate, by, n);
+    }
+    if (d->is_space) {
+        d->beta[head * d->m + i] = *decay;
+        *decay *= a;
     }
     kern->exp_sum(decay, decay, 0, d->n_decay, &sum);
-    return softplus;
 }
 
 /* Prepares one token: q and k of each head, beta and, of heads that have one, the decay. */
@@ -146,10 +154,10 @@ static void delta_prepare(void *arg, size_t t, int thread)
     }
     const float *b = d->is_space ? NULL : (const float *)tensor_data(&op->in[2]) + i * d->n_head_v;
     for (int64_t h = 0; h < d->n_head_v; h++) {
-        float one = 1, step = d->n_decay == 1 ? find_decays(d, h, i) : 0;
-        if (d->is_space)
-            d->beta[h * d->m + i] = step;
-        else
+        float one = 1;
+        if (d->n_decay == 1)
+            find_decays(d, h, i);
+        if (!d->is_space)
             kern->act_mul(KERNEL_SIGMOID, 0, &d->beta[h * d->m + i], &b[h], &one, 1);
     }
 }

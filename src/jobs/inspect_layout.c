@@ -34,6 +34,12 @@ static void say_rope(struct inspect_words *w, const struct model *m, const struc
         say(w, r->yarn ? " (YaRN by %g)" : " (positions divided by %g)", 1 / (double)r->freq_scale);
 }
 
+static void say_gate(struct inspect_words *w, const struct attention *a)
+{
+    if (a->gate)
+        say(w, a->n_gate == a->n_head ? ", a gate on each head's output" : ", a gate on the output");
+}
+
 static void say_latent(struct inspect_words *w, const struct model *m, const struct attention *a)
 {
     const char *part = a->rope_table < 0 ? "shared" : "rotated";
@@ -50,6 +56,7 @@ static void say_latent(struct inspect_words *w, const struct model *m, const str
         say(w, " %lld heads of %lld", (long long)a->index.n_head, (long long)a->index.dim);
     say(w, "\n");
     say_rope(w, m, a);
+    say_gate(w, a);
 }
 
 /* What attention sees besides a window, and where its results go. */
@@ -100,8 +107,7 @@ static void say_attention(struct inspect_words *w, const struct model *m, int64_
         say(w, ", biases");
     if (a->sinks.buffer)
         say(w, ", sinks");
-    if (a->gate)
-        say(w, a->n_gate == a->n_head ? ", a gate on each head's output" : ", a gate on the output");
+    say_gate(w, a);
     if (a->out_scale != 0)
         say(w, ", its output times %g", (double)a->out_scale);
     if (a->is_compressed)
@@ -146,7 +152,10 @@ static void say_mixing(struct inspect_words *w, const struct model *m, const str
     }
     say(w, ": %lld key heads of %lld, %lld value heads of %lld", (long long)r->n_head_k, (long long)r->dk,
         (long long)r->n_head_v, (long long)r->dv);
-    say(w, r->n_alpha > r->n_head_v ? "\na decay for each key dimension, after" : "\nafter");
+    say(w, r->n_alpha > r->n_head_v ? "\na decay for each key dimension, " : "\n");
+    if (r->least_log < 0)
+        say(w, "at least e^%g, ", (double)r->least_log);
+    say(w, "after");
     say(w, " a convolution over %lld tokens", (long long)r->n_tap);
 }
 

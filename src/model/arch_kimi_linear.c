@@ -1,6 +1,9 @@
 /* kimi-linear (Kimi Linear 48B-A3B): gated delta nets with a decay for each key dimension (KDA), and latent attention
  * without rope in the layers that have heads of keys; sigmoid scores with a bias for choosing, weights renormalised, a
- * shared expert, leading dense layers. */
+ * shared expert, leading dense layers. bailingmoe3 (Ling 3) is of the same kind: its decays have a smallest one, they
+ * and the gates of outputs are not low-rank, and attention has rope and gates. */
+#include <stdio.h>
+
 #include "gguf/gguf.h"
 #include "model/loader.h"
 
@@ -14,11 +17,25 @@ static err_code load_sizes(struct loader *l, int64_t layer, struct recurrent *r,
                        "%s: %s: kda.head_dim is %lld, attention.head_count %lld in layer %lld: expected at least 1 of "
                        "both",
                        gguf_file_path(l->g, 0), l->m->arch, (long long)r->dk, (long long)r->n_head_v, (long long)layer);
-    r->dv = r->n_norm = r->n_rank = r->dk;
+    r->dv = r->n_norm = r->dk;
     r->n_head_k = r->n_head_v;
     r->n_alpha = r->n_out = r->n_head_v * r->dv;
     r->n_mixed = 3 * r->n_out;
     return ERR_OK;
+}
+
+/* `part`, the decays (f) or the output's gate (g): n rows of n_embd, or of rank dk behind others. */
+static err_code load_gates(struct loader *l, int64_t layer, const char *part, int64_t n, struct recurrent *r,
+                           struct weight **in, struct weight **out, struct err *e)
+{
+    char a[LOAD_KEY_BYTES], b[LOAD_KEY_BYTES];
+    snprintf(a, sizeof a, "ssm_%s_a.weight", part);
+    snprintf(b, sizeof b, "ssm_%s_b.weight", part);
+    if (!load_find(l, layer, b))
+        return load_weight(l, layer, a, l->m->n_embd, n, out, e);
+    r->n_rank = r->dk;
+    TRY(load_weight(l, layer, a, l->m->n_embd, r->n_rank, in, e));
+    return load_weight(l, layer, b, r->n_rank, n, out, e);
 }
 
 static err_code load_kda(struct loader *l, int64_t layer, struct recurrent *r, struct err *e)
@@ -33,20 +50,17 @@ static err_code load_kda(struct loader *l, int64_t layer, struct recurrent *r, s
     TRY(load_weight(l, layer, "attn_q.weight", n_embd, n, &r->q, e));
     TRY(load_weight(l, layer, "attn_k.weight", n_embd, n, &r->k, e));
     TRY(load_weight(l, layer, "attn_v.weight", n_embd, n, &r->v, e));
-    TRY(load_weight(l, layer, "ssm_f_a.weight", n_embd, r->n_rank, &r->alpha_in, e));
-    TRY(load_weight(l, layer, "ssm_f_b.weight", r->n_rank, r->n_alpha, &r->alpha, e));
+    TRY(load_gates(l, layer, "f", r->n_alpha, r, &r->alpha_in, &r->alpha, e));
     TRY(load_weight(l, layer, "ssm_beta.weight", n_embd, r->n_head_v, &r->beta, e));
-    TRY(load_weight(l, layer, "ssm_g_a.weight", n_embd, r->n_rank, &r->z_in, e));
-    TRY(load_weight(l, layer, "ssm_g_b.weight", r->n_rank, n, &r->z, e));
+    TRY(load_gates(l, layer, "g", n, r, &r->z_in, &r->z, e));
     TRY(load_vector(l, layer, "ssm_dt.bias", r->n_alpha, true, &r->dt, e));
     TRY(load_head_numbers(l, layer, "ssm_a", r->n_head_v, &r->a, e));
     TRY(load_vector(l, layer, "ssm_norm.weight", r->n_norm, true, &r->norm, e));
     return load_weight(l, layer, "attn_output.weight", n, n_embd, &r->out, e);
 }
 
-err_code arch_kimi_linear_load(struct loader *l, struct err *e)
+static err_code load_layers(struct loader *l, const struct moe_rules *rules, bool has_rope, struct err *e)
 {
-    static const struct moe_rules rules = {.score = ROUTE_SIGMOID, .norm_weights = true};
     struct model *m = l->m;
     TRY(load_trunk(l, e));
     for (int64_t i = 0; i < m->n_layer; i++) {
@@ -55,10 +69,38 @@ err_code arch_kimi_linear_load(struct loader *l, struct err *e)
         TRY(load_vector(l, i, "attn_norm.weight", m->n_embd, true, &y->attn_norm, e));
         TRY(load_layer_u32_opt(l, "attention.head_count_kv", i, &n_head_kv, e));
         y->is_recurrent = n_head_kv == 0;
-        TRY(y->is_recurrent ? load_kda(l, i, &y->recurrent, e) : load_latent_attention(l, i, false, &y->attn, e));
+        TRY(y->is_recurrent ? load_kda(l, i, &y->recurrent, e) : load_latent_attention(l, i, has_rope, &y->attn, e));
         TRY(load_vector(l, i, "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));
         y->is_moe = load_find(l, i, "ffn_gate_inp.weight") != NULL;
-        TRY(y->is_moe ? load_moe(l, i, &rules, &y->moe, e) : load_ffn(l, i, &y->ffn, e));
+        TRY(y->is_moe ? load_moe(l, i, rules, &y->moe, e) : load_ffn(l, i, &y->ffn, e));
+    }
+    return ERR_OK;
+}
+
+err_code arch_kimi_linear_load(struct loader *l, struct err *e)
+{
+    static const struct moe_rules rules = {.score = ROUTE_SIGMOID, .norm_weights = true};
+    return load_layers(l, &rules, false, e);
+}
+
+err_code arch_bailingmoe3_load(struct loader *l, struct err *e)
+{
+    static const struct moe_rules rules = {.score = ROUTE_SIGMOID};
+    static const struct f32_range range = {-100, -1e-3f, false};
+    float least_log = 0;
+    bool is_safe = true;
+    TRY(load_layers(l, &rules, true, e));
+    TRY(load_f32(l, "kda.gate_lower_bound", &range, &least_log, e));
+    TRY(load_bool_opt(l, "kda.safe_gate", &is_safe, e));
+    if (!is_safe)
+        return err_set(e, ERR_UNSUPPORTED, "%s: bailingmoe3.kda.safe_gate is false: this version takes true",
+                       gguf_file_path(l->g, 0));
+    for (int64_t i = 0; i < l->m->n_layer; i++) {
+        struct layer *y = &l->m->layers[i];
+        y->recurrent.least_log = y->is_recurrent ? least_log : 0;
+        if (!y->is_recurrent)
+            TRY(load_attention_gate(l, i, ACT_SIGMOID, &y->attn, e));
+        TRY(load_act_limits(l, i, y, e));
     }
     return ERR_OK;
 }

@@ -19,17 +19,6 @@ static err_code halve_rope(struct loader *l, struct err *e)
     return load_rope_angles(l, "rope.freq_base", r->n_rot, &r->angles, e);
 }
 
-/* Dense layers have the shared experts' limit. */
-static err_code load_limits(struct loader *l, int64_t layer, struct layer *y, struct err *e)
-{
-    float routed = 0, shared = 0;
-    TRY(load_layer_f32_opt(l, "swiglu_clamp_exp", layer, &load_factor_range, &routed, e));
-    TRY(load_layer_f32_opt(l, "swiglu_clamp_shexp", layer, &load_factor_range, &shared, e));
-    y->ffn.act_limit = y->moe.shared_act_limit = shared;
-    y->moe.act_limit = routed;
-    return ERR_OK;
-}
-
 err_code arch_step35_load(struct loader *l, struct err *e)
 {
     static const struct transformer_rules rules = {
@@ -45,7 +34,7 @@ err_code arch_step35_load(struct loader *l, struct err *e)
         if (!y->attn.window)
             y->attn.n_rot = l->m->ropes[0].n_rot;
         TRY(load_attention_gate(l, i, ACT_SIGMOID, &y->attn, e));
-        TRY(load_limits(l, i, y, e));
+        TRY(load_act_limits(l, i, y, e));
     }
     return ERR_OK;
 }

@@ -621,9 +621,19 @@ err_code load_attention_gate(struct loader *l, int64_t layer, enum act_fn act, s
 {
     const struct gguf_tensor *t = load_find(l, layer, "attn_gate.weight");
     bool is_by_head = t && (int64_t)t->ne[1] == a->n_head;
-    a->n_gate = is_by_head ? a->n_head : a->n_head * a->head_dim_v;
+    a->n_gate = is_by_head ? a->n_head : a->n_head * (a->is_latent ? a->latent.n_value : a->head_dim_v);
     a->gate_act = act;
     return load_weight(l, layer, "attn_gate.weight", l->m->n_embd, a->n_gate, &a->gate, e);
+}
+
+err_code load_act_limits(struct loader *l, int64_t layer, struct layer *y, struct err *e)
+{
+    float routed = 0, shared = 0;
+    TRY(load_layer_f32_opt(l, "swiglu_clamp_exp", layer, &load_factor_range, &routed, e));
+    TRY(load_layer_f32_opt(l, "swiglu_clamp_shexp", layer, &load_factor_range, &shared, e));
+    y->ffn.act_limit = y->moe.shared_act_limit = shared;
+    y->moe.act_limit = routed;
+    return ERR_OK;
 }
 
 static err_code load_ffn_width(struct loader *l, int64_t layer, struct ffn *f, struct err *e)

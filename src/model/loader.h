@@ -148,6 +148,9 @@ MUST_USE err_code load_latent_attention(struct loader *l, int64_t layer, bool ha
 MUST_USE err_code load_attention_gate(struct loader *l, int64_t layer, enum act_fn act, struct attention *a,
                                       struct err *e);
 
+/* Loads the limits of the factors of a layer's activations, if there are any. Dense layers have the shared experts'. */
+MUST_USE err_code load_act_limits(struct loader *l, int64_t layer, struct layer *y, struct err *e);
+
 /* How positions become angles of n_rot elements: the base of `base_key` or else 10000, and the file's scaling. */
 MUST_USE err_code load_rope_angles(struct loader *l, const char *base_key, int64_t n_rot, struct rope_angles *out,
                                    struct err *e);

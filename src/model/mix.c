@@ -186,8 +186,8 @@ void mix_heads(const struct pass *p, struct weight *w, int64_t n_head, struct he
                                                  .n_out = to.n}});
 }
 
-/* h = o . v_b . attention(k_b . q . h, latent): instead of the latent's keys and values, queries go into the latent
- * space and results out of it */
+/* h = o . (v_b . attention(k_b . q . h, latent) * act(gate . h)): instead of the latent's keys and values, queries go
+ * into the latent space and results out of it */
 static void latent_attention(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                              const struct tensor *h)
 {
@@ -228,6 +228,11 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
                                        .attention = {.n_head = n_head, .scale = a->scale, .n_text = p->n_rows}});
     mix_heads(p, lat->v_b, n_head, (struct head_part){&out, n_rot, n_latent},
               (struct head_part){&value, 0, lat->n_value});
+    if (a->gate) {
+        const struct tensor gate = tensor_shaped(p->w->q, a->n_gate, n);
+        backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {gate}, .weight = {a->gate}});
+        gate_by(p, a->gate_act, &gate, &value);
+    }
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {value}, .out = {*h}, .weight = {a->o}});
 }
 
@@ -254,7 +259,7 @@ static void recur(const struct pass *p, const struct recurrent *r, const struct 
                                            .out = {*out},
                                            .vec = {r->dt, r->a, r->skip},
                                            .state = {state->rule},
-                                           .delta = {r->n_head_k, r->grouped, p->m->norm_eps}});
+                                           .delta = {r->n_head_k, r->grouped, p->m->norm_eps, r->least_log}});
 }
 
 /* Rows [row, row + n) of layer i's part of what is kept of all layers, of ne0 each; 0: none. */
@@ -336,7 +341,7 @@ static void project_mixed(const struct pass *p, const struct recurrent *r, const
     mix_heads(p, NULL, 1, (struct head_part){&v, 0, n_v}, (struct head_part){mixed, 2 * n_q, n_v});
 }
 
-/* The same as project where q, k and v are matrices of their own, and alpha and z are low-rank. */
+/* The same as project where q, k and v are matrices of their own, and alpha and z may be low-rank. */
 static struct recurrent_inputs project_apart(const struct pass *p, const struct recurrent *r, const struct tensor *h,
                                              const struct tensor *z)
 {
@@ -346,12 +351,16 @@ static struct recurrent_inputs project_apart(const struct pass *p, const struct 
     const struct tensor alpha_low = tensor_shaped(p->w->alpha_low, r->n_rank, p->n),
                         z_low = tensor_shaped(p->w->z_low, r->n_rank, p->n);
     project_mixed(p, r, h, &in.mixed);
-    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
-                                       .in = {*h},
-                                       .out = {alpha_low, z_low, in.beta},
-                                       .weight = {r->alpha_in, r->z_in, r->beta}});
-    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {alpha_low}, .out = {in.alpha}, .weight = {r->alpha}});
-    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {z_low}, .out = {*z}, .weight = {r->z}});
+    backend_enqueue(p->b,
+                    &(struct op){.kind = OP_MATMUL,
+                                 .in = {*h},
+                                 .out = {r->alpha_in ? alpha_low : in.alpha, r->z_in ? z_low : *z, in.beta},
+                                 .weight = {r->alpha_in ? r->alpha_in : r->alpha, r->z_in ? r->z_in : r->z, r->beta}});
+    if (r->alpha_in)
+        backend_enqueue(p->b,
+                        &(struct op){.kind = OP_MATMUL, .in = {alpha_low}, .out = {in.alpha}, .weight = {r->alpha}});
+    if (r->z_in)
+        backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {z_low}, .out = {*z}, .weight = {r->z}});
     return in;
 }
 

@@ -99,7 +99,7 @@ struct attention {
     struct weight *v;    /* [n_head_kv * head_dim_v][n_embd]; NULL there, and where v_is_k */
     struct weight *o;    /* [n_embd][n_head * head_dim_v] */
     struct weight *gate; /* [n_gate][n_embd], which scales what goes into o by gate_act; may be NULL */
-    int64_t n_gate;      /* n_head * head_dim_v, or n_head: one for each head */
+    int64_t n_gate;      /* n_head * head_dim_v (latent: n_value), or n_head: one for each head */
     enum act_fn gate_act;
     float out_scale;                              /* what o gives is multiplied by this; 0: it is not */
     struct tensor q_bias, k_bias, v_bias, o_bias; /* a number for each row of the matrix; may be absent */
@@ -143,6 +143,7 @@ struct recurrent {
     struct weight *gate;        /* [n_mixed][n_embd], of RECURRENCE_CONV */
     struct weight *z;           /* [n_out][n_embd or n_rank], which scales what goes into out by z_act */
     enum act_fn z_act;
+    float least_log;                /* the logarithm of the smallest decay; 0: there is none */
     struct weight *alpha;           /* [n_alpha][n_embd or n_rank], the decay of the state */
     int64_t n_alpha;                /* n_head_v, or n_head_v * dk: each key dimension has a decay */
     int64_t n_rank;                 /* rank of z and alpha; 0 where they are not low-rank */

@@ -22,7 +22,7 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
         const struct attention *a = &y->attn;
         const struct recurrent *r = &y->recurrent;
         const struct position_index *x = &a->index;
-        d.n_q = max_i64(d.n_q, a->n_head * a->head_dim);
+        d.n_q = max_i64(d.n_q, max_i64(a->n_head * a->head_dim, a->is_latent ? a->n_gate : 0));
         d.n_k = max_i64(d.n_k, a->n_head_kv * a->head_dim);
         d.n_v = max_i64(d.n_v, a->n_head_kv * a->head_dim_v);
         d.n_out = max_i64(d.n_out, a->n_head * max_i64(a->head_dim_v, max_i64(a->latent.n_nope, a->latent.n_value)));

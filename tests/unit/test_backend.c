@@ -728,6 +728,7 @@ struct delta_data {
     float x[R_M * D_MIXED], alpha[R_M * D_HEAD_V * D_K], beta[R_M * D_HEAD_V], dt[D_HEAD_V * D_K], a[D_HEAD_V];
     float skip[D_HEAD_V];
     int n_decay; /* of a head: 1 or D_K */
+    float least_log;
     float state[D_HEAD_V * D_V * D_K], out[R_M * D_HEAD_V * D_V], after[D_HEAD_V * D_V * D_K];
 };
 
@@ -744,8 +745,8 @@ static void unit_vector(const float *x, double *y)
 static double decay_of(const struct delta_data *d, int t, int head, int j)
 {
     int i = head * d->n_decay + j % d->n_decay;
-    double step = log(1 + exp((double)d->alpha[t * D_HEAD_V * d->n_decay + i] + (double)d->dt[i]));
-    return exp((double)d->a[head] * step);
+    double step = (double)d->alpha[t * D_HEAD_V * d->n_decay + i] + (double)d->dt[i], a = (double)d->a[head];
+    return exp(d->least_log < 0 ? (double)d->least_log / (1 + exp(-a * step)) : a * log(1 + exp(step)));
 }
 
 /* One value head by the definition, in double: its state matrix decays, forgets what it knew under k, learns v. */
@@ -801,13 +802,14 @@ static void expect_space_head(const struct delta_data *d, int head, int head_k)
         assert_true(fabs((double)d->after[head * D_V * D_K + i] - s[i / D_K][i % D_K]) < 1e-4);
 }
 
-/* The delta rule with so many decays a head, or a state space. */
-static void expect_recurrence(struct fixture *f, bool is_space, int n_decay)
+/* The delta rule with so many decays a head, which may have a smallest one, or a state space. */
+static void expect_recurrence(struct fixture *f, bool is_space, int n_decay, float least_log)
 {
     static const int32_t page_0[R_M];
     int n_alpha = D_HEAD_V * n_decay;
     struct delta_data *d = calloc(1, sizeof *d);
     d->n_decay = n_decay;
+    d->least_log = least_log;
     for (int grouped = 0; grouped < 2; grouped++) {
         fill(f, d->skip, D_HEAD_V);
         fill(f, d->x, R_M * D_MIXED);
@@ -827,7 +829,7 @@ static void expect_recurrence(struct fixture *f, bool is_space, int n_decay)
                         .out = {tensor_f32(f, D_HEAD_V * D_V, R_M, 1, NULL)},
                         .vec = {tensor_f32(f, n_alpha, 1, 1, d->dt), tensor_f32(f, D_HEAD_V, 1, 1, d->a)},
                         .state = {paged_zeros(f, ELEM_F32, D_K, D_V, D_HEAD_V, 1, false)},
-                        .delta = {.n_head_k = D_HEAD_K, .grouped = grouped, .eps = D_EPS}};
+                        .delta = {.n_head_k = D_HEAD_K, .grouped = grouped, .eps = D_EPS, .least_log = least_log}};
         if (is_space) {
             op.kind = OP_SSM;
             backend_buffer_close(f->device, &op.in[2].buffer);
@@ -846,17 +848,19 @@ static void expect_recurrence(struct fixture *f, bool is_space, int n_decay)
 
 static void delta_rule_learns_token_by_token_whatever_the_pieces(void **state)
 {
-    expect_recurrence(*state, false, 1);
+    expect_recurrence(*state, false, 1, 0);
+    expect_recurrence(*state, false, 1, -2);
 }
 
 static void delta_rule_may_have_a_decay_for_each_key_dimension(void **state)
 {
-    expect_recurrence(*state, false, D_K);
+    expect_recurrence(*state, false, D_K, 0);
+    expect_recurrence(*state, false, D_K, -2);
 }
 
 static void state_space_takes_token_by_token_whatever_the_pieces(void **state)
 {
-    expect_recurrence(*state, true, 1);
+    expect_recurrence(*state, true, 1, 0);
 }
 
 /* ---- experts ------------------------------------------------------------------------------------------------- */

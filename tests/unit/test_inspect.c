@@ -813,6 +813,16 @@ static void layout_tells_decays_by_dimension(void **state)
                   "    shared expert 16 wide\n");
 }
 
+static void layout_tells_the_smallest_decay_and_gates(void **state)
+{
+    char *text;
+    struct err e = {0};
+    assert_int_equal(print(&text, GOLDEN "/bailingmoe3.gguf", false, NULL, &e), ERR_OK);
+    assert_non_null(strstr(text, "a decay for each key dimension, at least e^-5, after a convolution"));
+    assert_non_null(strstr(text, "    rope, a gate on each head's output\n"));
+    free(text);
+}
+
 static void json_has_the_layout_and_what_a_token_reads(void **state)
 {
     char *text;
@@ -875,6 +885,7 @@ int main(void)
         cmocka_unit_test(layout_tells_what_stands_beside_attention),
         cmocka_unit_test(layout_tells_what_is_recurrent),
         cmocka_unit_test(layout_tells_decays_by_dimension),
+        cmocka_unit_test(layout_tells_the_smallest_decay_and_gates),
         cmocka_unit_test(json_has_the_layout_and_what_a_token_reads),
     };
     return cmocka_run_group_tests_name("inspect", tests, make_folder, remove_folder);

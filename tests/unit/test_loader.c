@@ -202,8 +202,12 @@ static void impossible_recurrent_layers_are_refused(void **state)
         {"kimi_linear", "kimi-linear.kda.head_dim", 25, "blk.0.ssm_conv1d_q.weight"},
         {"kimi_linear", "kimi-linear.attention.head_count", 0, "attention.head_count 0"},
         {"kimi_linear", "kimi-linear.attention.key_length_mla", 4, "4 rotated"},
+        {"bailingmoe3", "bailingmoe3.kda.head_dim", 12, "blk.0.ssm_conv1d_q.weight"},
     };
     refuse_numbers(wrong, sizeof wrong / sizeof *wrong);
+    struct model_edit growing = golden("bailingmoe3");
+    model_edit_set_f32(&growing, "bailingmoe3.kda.gate_lower_bound", 5);
+    refused(&growing, "bailingmoe3.kda.gate_lower_bound", "expected -100 to -0.001");
     struct model_edit m = golden("llama"); /* no heads of keys where no layer may be recurrent */
     model_edit_set_u32(&m, "llama.attention.head_count_kv", 0);
     refused(&m, "0 KV heads", "expected a multiple");

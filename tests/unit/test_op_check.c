@@ -302,7 +302,7 @@ static void parameters_out_of_range_are_refused(void **test_state)
     struct op index = good(&o, OP_INDEX), beside = attention, iterated = good(&o, OP_STREAMS_IN);
     struct op single = good(&o, OP_COMPRESS), apart = good(&o, OP_STREAMS_OUT);
     struct op capped = attention, clamp = good(&o, OP_CLAMP);
-    struct op short_index = good_blocks(&o, OP_INDEX), odd_index = short_index, local = short_index,
+    struct op growing = delta, short_index = good_blocks(&o, OP_INDEX), odd_index = short_index, local = short_index,
               apart_index = short_index;
     struct op short_blocks = good_blocks(&o, OP_ATTENTION), odd_blocks = short_blocks, unchosen = short_blocks;
     assert_true(passes(f, &short_index) && passes(f, &short_blocks));
@@ -316,6 +316,7 @@ static void parameters_out_of_range_are_refused(void **test_state)
     route.route.n_group_used = 5;
     experts.experts.sort_cutoff = 0;
     delta.delta.n_head_k = 3;
+    growing.delta.least_log = 1;
     far.rope.off = DIM - 15;
     index.index.ratio = -1;
     beside.attention.ratio = 4; /* there is no compressed cache */
@@ -332,7 +333,7 @@ static void parameters_out_of_range_are_refused(void **test_state)
     const struct op *all[] = {&norm,    &heads,       &rope,         &attention,  &slice,       &route,
                               &experts, &delta,       &far,          &index,      &beside,      &iterated,
                               &single,  &apart,       &capped,       &clamp,      &short_index, &odd_index,
-                              &local,   &apart_index, &short_blocks, &odd_blocks, &unchosen};
+                              &local,   &apart_index, &short_blocks, &odd_blocks, &unchosen,    &growing};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         assert_false(passes(f, all[i]));
     close_operands(f, &o);

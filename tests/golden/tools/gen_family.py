@@ -39,6 +39,7 @@ DEFAULTS = dict(
     moe_latent=0, n_ff_exps="", n_useds="",  # the width that experts work in; and by layer "16,0,..."
     compress="", compress_base=0.0, o_groups=0, o_rank=0,  # compressed keys, tokens for each by layer "0,4,..."; what they rotate by; grouped output
     streams=0, sinkhorn=4, hash_layers=0,  # hyper-connections; leading layers whose experts a table gives by token
+    least_log=0.0,  # of a decay; then decays and gates are not low-rank
     recurrence="delta",  # "delta": gated delta nets, "kda": those with a decay for each key dimension, "mamba2": state spaces, "conv": short convolutions
 )
 
@@ -46,6 +47,9 @@ FAMILIES = dict(
     bailingmoe=dict(n_shared=2, wscale=1.5, wnorm=1),
     bailingmoe2=dict(n_shared=1, n_dense=1, fused_qkv=1, qk_norm="head", n_rot=4, gating=2, choice_bias=1, groups=4, groups_used=2,
                      wscale=2.5, wnorm=1),
+    bailingmoe3=dict(n_layer=5, n_shared=1, n_dense=1, gating=2, choice_bias=1, groups=4, groups_used=2, wscale=2.5, wnorm=1, recurrence="kda",
+                     recurrent="11011", state=24, least_log=-5.0, latent=16, q_rank=24, hd=12, hd_v=8, n_rot=4, out_gate="head",
+                     limits="0,0.5,0,0.8,1.2", shared_limits="0.9,0,0.6,1.1,0.4"),
     deepseek=dict(n_shared=2, n_dense=1, wscale=1.0),
     dots1=dict(n_kv=4, n_shared=2, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.5, wnorm=1),
     ernie4_5_moe=dict(arch="ernie4_5-moe", n_shared=1, n_dense=1, choice_bias=1, moe_step=1, tie=1),
@@ -310,6 +314,7 @@ def add_metadata(m):
     elif c["recurrent"] and c["recurrence"] == "kda":
         m.key("%.ssm.conv_kernel", U32, c["conv"])
         m.key("%.kda.head_dim", U32, c["state"])
+        m.optional("%.kda.gate_lower_bound", F32, c["least_log"])
     elif c["recurrent"] or c["parts"]:
         for key, v in (("conv_kernel", c["conv"]), ("state_size", c["state"]), ("group_count", c["n_key_head"]),
                        ("time_step_rank", c["n_value_head"]), ("inner_size", n_ssm_inner(c))):
@@ -371,6 +376,8 @@ def add_latent_attention(m, p, i):
     m.vector(p + "attn_kv_a_norm.weight", [latent], 0.15, 1)
     m.matrix(p + "attn_k_b.weight", [nope, latent, n_head], 1.5)
     m.matrix(p + "attn_v_b.weight", [latent, c["hd_v"], n_head], 1.2)
+    if c["out_gate"]:
+        m.matrix(p + "attn_gate.weight", [n_embd, n_head if c["out_gate"] == "head" else n_head * c["hd_v"]], 1.3)
     m.matrix(p + "attn_output.weight", [n_head * c["hd_v"], n_embd], 2)
     if c["index_heads"] and (not c["index_types"] or c["index_types"][i] == "1"):
         m.matrix(p + "indexer.attn_q_b.weight", [rank, c["index_heads"] * c["index_dim"]], 1.5)
@@ -438,12 +445,13 @@ def add_kda(m, p):
     for part in "qkv":
         m.matrix(p + "attn_" + part + ".weight", [n_embd, n], 1.2)
         m.vector(p + "ssm_conv1d_" + part + ".weight", [c["conv"], 1, n, 1], 0.5)
-    for part in "fg":  # the decays and the output's gate, each through a low rank
-        m.matrix(p + "ssm_" + part + "_a.weight", [n_embd, dim], 1.2)
-        m.matrix(p + "ssm_" + part + "_b.weight", [dim, n], 1.3)
+    for part in "fg":  # the decays and the output's gate
+        m.matrix(p + "ssm_" + part + "_a.weight", [n_embd, n if c["least_log"] else dim], 1.2)
+        if not c["least_log"]:
+            m.matrix(p + "ssm_" + part + "_b.weight", [dim, n], 1.3)
     m.matrix(p + "ssm_beta.weight", [n_embd, n_head], 1.3)
     m.vector(p + "ssm_dt.bias", [n], 1, -1)
-    m.vector(p + "ssm_a", [1, n_head, 1, 1], 0.1, -0.5)
+    m.vector(p + "ssm_a", [1, n_head] if c["least_log"] else [1, n_head, 1, 1], 0.1, 1 if c["least_log"] else -0.5)
     m.vector(p + "ssm_norm.weight", [dim], 0.15, 1)
     m.matrix(p + "attn_output.weight", [n, n_embd], 2)
 
