@@ -539,12 +539,15 @@ static int64_t n_span(const struct attn_op *a, const struct attn_unit *u)
     return n;
 }
 
-/* Cuts single tokens into their spans: each of n units becomes as many as it has. */
-static void cut_spans(struct attn_cut *cut, const struct attn_op *a)
+/* Cuts single tokens into their spans: each of n units becomes as many as it has. False where these would be more than
+ * `most`: tokens of one text, each of which sees what is chosen for it, may have more spans than the texts' pages. */
+static bool cut_spans(struct attn_cut *cut, const struct attn_op *a, int64_t most)
 {
     int64_t n = cut->n_unit, end = 0;
     for (int64_t i = 0; i < n; i++)
         end += n_span(a, &cut->units[i]);
+    if (end > most)
+        return false;
     cut->n_unit = end;
     for (int64_t i = n - 1; i >= 0; i--) { /* from the end, as units move up */
         struct attn_unit u = cut->units[i];
@@ -552,6 +555,7 @@ static void cut_spans(struct attn_cut *cut, const struct attn_op *a)
         for (u.span = u.n_span - 1; u.span >= 0; u.span--)
             cut->units[--end] = u;
     }
+    return true;
 }
 
 /* Makes room for the softmaxes of n_share shares of all units. It suffices for as many spans as the texts' pages may
@@ -560,7 +564,6 @@ static bool place_spans(struct attn_loop *l, struct cpu *c, int64_t n_share, int
 {
     size_t left_bytes = align64((size_t)(n_share * most) * sizeof *l->spans.n_left);
     l->spans.softmax_elems = softmax_elems(min_i64(l->a.n_group, TASK_HEADS), l->a.dv);
-    assert(l->cut.n_unit <= most);
     char *p =
         cpu_scratch(c, SCRATCH_SPANS, left_bytes + (size_t)(n_share * most) * l->spans.softmax_elems * sizeof(float));
     if (!p)
@@ -585,8 +588,7 @@ static bool cut(struct attn_loop *l, struct cpu *c, int64_t n_share)
     cut_tiles(l);
     if (n_thread == 1 || l->cut.n_unit < a->m || n_share * l->cut.n_unit >= TASKS_PER_THREAD * n_thread)
         return true;
-    cut_spans(&l->cut, a);
-    return place_spans(l, c, n_share, most);
+    return cut_spans(&l->cut, a, most) ? place_spans(l, c, n_share, most) : true;
 }
 
 /* A thread's work space: the softmaxes of a span and of those before it, a partial result, a decoded block. */

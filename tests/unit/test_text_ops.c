@@ -294,6 +294,7 @@ static const struct batch batches[] = {
     {1, {0}, {1}},                                 /* spans of one text */
     {3, {3, 0, 1}, {1, 1, 1}},                     /* of several */
     {6, {5, 4, 3, 2, 1, 0}, {1, 1, 1, 1, 1, 1}},   /* as many tasks as threads want */
+    {1, {0}, {11}},                                /* some of one text: more spans than it has, where all choose */
     {3, {0, 2, 3}, {30, 64, 1}},                   /* tiles */
     {6, {1, 0, 5, 3, 4, 2}, {1, 1, 1, 5, 40, 64}}, /* both, as texts are mixed */
     {2, {4, 3}, {200, 1}},                         /* a single one at the end */
