@@ -343,10 +343,11 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             element, slice_off + k <= n
  * SCATTER     in: x [k][M], rows I32 [M], all different.  out: [k][any], other rows untouched
  * STREAMS_IN  in: x [n_stream*n][M], mix [k][M].  out: [n][M], and the same mix, which becomes weights of the streams:
- *             a [n_stream] and, where k is n_stream * (n_stream + 2) and not just n_stream, b [n_stream] and
- *             c [n_stream][n_stream] (docs/numerics.md has the formulas).  vec[0]: scale [3] or [1], vec[1]: base [k];
- *             streams
- * STREAMS_OUT in: y [n][M], x [n_stream*n][M], mix as STREAMS_IN leaves it.  out: the same x
+ *             a [n_stream], b [n_stream] where k is at least 2 * n_stream, and c [n_stream][n_stream] where it is
+ *             n_stream * (n_stream + 2) (docs/numerics.md has the formulas).  vec[0]: scale [1 to 3], vec[1]: base
+ *             [k]; streams
+ * STREAMS_OUT in: y [n][M], x [n_stream*n][M], mix with b as STREAMS_IN leaves it; without c streams are not mixed.
+ *             out: the same x
  * ROUTE       in: x [n_embd][M], token ids I32 [M] where vec[3] is there.  out: ids I32 [k][M], weights F32 [k][M],
  * scores F32 [n_expert][M] or absent: what choosing starts from, without vec[1] and on one scale: the softmax over all
  * experts or the sigmoid of each, and 0 for experts of groups that were not kept.  weight[0]: router
@@ -398,7 +399,8 @@ struct op {
         } index;
         struct {
             float eps;
-            int64_t n_iteration; /* of Sinkhorn's algorithm */
+            float magnitude;     /* the largest b */
+            int64_t n_iteration; /* of Sinkhorn's algorithm, where there is c */
         } streams;               /* of STREAMS_IN */
         struct {
             bool has_silu; /* act is SiLU; else there is none */

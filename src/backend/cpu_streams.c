@@ -58,16 +58,19 @@ static void streams_in_row(void *arg, size_t t, int thread)
     const float *scale = tensor_data(&op->vec[0]), *base = tensor_data(&op->vec[1]);
     const float *x = tensor_row(&op->in[0], (int64_t)t);
     float *mix = tensor_row(&op->in[1], (int64_t)t), *y = tensor_row(&op->out[0], (int64_t)t);
-    int64_t n = op->out[0].ne[0], n_stream = op->in[0].ne[0] / n;
+    int64_t n = op->out[0].ne[0], n_stream = op->in[0].ne[0] / n, n_mix = op->in[1].ne[0];
+    bool mixes = n_mix > 2 * n_stream;
     weigh(kern, mix, scale[0], base, n_stream);
     for (int64_t i = 0; i < n_stream; i++)
         mix[i] += op->streams.eps;
-    if (op->in[1].ne[0] > n_stream) {
+    if (n_mix > n_stream)
         weigh(kern, mix + n_stream, scale[1], base + n_stream, n_stream);
-        for (int64_t i = n_stream; i < 2 * n_stream; i++)
-            mix[i] *= 2;
-        balance(kern, op, mix + 2 * n_stream, scale[2], base + 2 * n_stream, n_stream);
+    for (int64_t i = n_stream; i < n_mix && i < 2 * n_stream; i++) {
+        mix[i] *= op->streams.magnitude;
+        mix[i] += mixes ? 0 : op->streams.eps;
     }
+    if (mixes)
+        balance(kern, op, mix + 2 * n_stream, scale[2], base + 2 * n_stream, n_stream);
     memset(y, 0, (size_t)n * sizeof *y);
     for (int64_t i = 0; i < n_stream; i++)
         kern->fma_scalar(y, x + i * n, mix[i], n);
@@ -89,6 +92,11 @@ static void streams_out_row(void *arg, size_t t, int thread)
     float *x = tensor_row(&op->out[0], (int64_t)t), old[OP_MAX_STREAM][PIECE];
     int64_t n = op->in[0].ne[0], n_stream = op->out[0].ne[0] / n;
     const float *by_y = (const float *)tensor_row(&op->in[2], (int64_t)t) + n_stream, *by_x = by_y + n_stream;
+    bool mixes = op->in[2].ne[0] > 2 * n_stream;
+    for (int64_t i = 0; !mixes && i < n_stream; i++)
+        kern->fma_scalar(x + i * n, y, by_y[i], n);
+    if (!mixes)
+        return;
     for (int64_t at = 0; at < n; at += PIECE) {
         int64_t some = n - at < PIECE ? n - at : PIECE;
         for (int64_t i = 0; i < n_stream; i++) {

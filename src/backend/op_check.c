@@ -327,13 +327,17 @@ static err_code check_streams_in(const struct op_checker *c)
     TRY(check_rows(c, "out", &op->out[0], ANY, m));
     TRY(check_n_stream(c, op->in[0].ne[0], n));
     int64_t n_stream = op->in[0].ne[0] / n;
-    bool has_all = mix->ne[0] != n_stream;
-    TRY(check_rows(c, "mix", mix, has_all ? n_stream * (n_stream + 2) : n_stream, m));
+    int64_t n_part = mix->ne[0] / n_stream, n_scale = n_part < 3 ? n_part : 3;
+    CHECK(c, n_part == 1 || n_part == 2 || n_part == n_stream + 2, "there are %lld numbers for %lld streams",
+          (long long)mix->ne[0], (long long)n_stream);
+    TRY(check_rows(c, "mix", mix, n_part * n_stream, m));
     TRY(check_alike(c, "the second output", &op->out[1], mix));
     CHECK(c, op->out[1].buffer == mix->buffer && op->out[1].off_bytes == mix->off_bytes,
           "the second output is not mix");
-    CHECK(c, op->streams.n_iteration >= has_all, "there are %lld iterations", (long long)op->streams.n_iteration);
-    TRY(check_needed_vec(c, 0, "scale", has_all ? 3 : 1));
+    CHECK(c, n_scale < 3 || op->streams.n_iteration > 0, "there are %lld iterations",
+          (long long)op->streams.n_iteration);
+    CHECK(c, n_scale < 2 || op->streams.magnitude > 0, "the magnitude is %g", (double)op->streams.magnitude);
+    TRY(check_needed_vec(c, 0, "scale", n_scale));
     return check_needed_vec(c, 1, "base", mix->ne[0]);
 }
 
@@ -346,7 +350,8 @@ static err_code check_streams_out(const struct op_checker *c)
     TRY(check_rows(c, "x", x, ANY, m));
     TRY(check_n_stream(c, x->ne[0], op->in[0].ne[0]));
     int64_t n_stream = x->ne[0] / op->in[0].ne[0];
-    TRY(check_rows(c, "mix", &op->in[2], n_stream * (n_stream + 2), m));
+    bool mixes = op->in[2].ne[0] != 2 * n_stream;
+    TRY(check_rows(c, "mix", &op->in[2], n_stream * (mixes ? n_stream + 2 : 2), m));
     TRY(check_alike(c, "out", &op->out[0], x));
     CHECK(c, op->out[0].buffer == x->buffer && op->out[0].off_bytes == x->off_bytes, "out is not x");
     return ERR_OK;

@@ -56,6 +56,8 @@ static void say_latent(struct inspect_words *w, const struct model *m, const str
         say(w, " %lld heads of %lld", (long long)a->index.n_head, (long long)a->index.dim);
     say(w, "\n");
     say_rope(w, m, a);
+    if (a->sinks.buffer)
+        say(w, ", sinks");
     say_gate(w, a);
 }
 
@@ -265,7 +267,8 @@ static void say_around(struct inspect_words *w, const struct model *m)
             comma = ", ";
         }
     if (m->n_stream > 1) {
-        say(w, "%s%lld residual streams, mixed around each part", comma, (long long)m->n_stream);
+        say(w, "%s%lld residual streams, %s around each part", comma, (long long)m->n_stream,
+            m->n_stream_mix > 2 * m->n_stream ? "mixed" : "weighed");
         comma = ", ";
     }
     if (m->has_layer_norms) {

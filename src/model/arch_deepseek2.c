@@ -6,58 +6,6 @@
  * Mistral's models queries grow with the position. */
 #include "model/loader.h"
 
-/* How a family's index is, where it has one. */
-struct index_rules {
-    enum rope_mode rope;
-    bool is_shared; /* some layers see what an earlier one chose */
-};
-
-/* Whether a layer chooses for itself: as the file says; files of GLM 5.2 that don't say have the layers of its config,
- * and those before it, which have shorter contexts, choose in all. */
-static err_code load_chooses(struct loader *l, int64_t layer, const struct index_rules *rules, bool *chooses,
-                             struct err *e)
-{
-    enum { LONG_CTX = 1 << 20, PERIOD = 4, FIRST = 2 };
-    *chooses = !rules->is_shared || l->m->n_ctx_train < LONG_CTX || layer < FIRST || (layer - FIRST) % PERIOD == 0;
-    if (rules->is_shared)
-        TRY(load_layer_flag_opt(l, "attention.indexer.types", layer, chooses, e));
-    if (!*chooses && layer == 0)
-        return err_set(e, ERR_FORMAT,
-                       "%s: %s.attention.indexer.types: layer 0 sees the positions that a layer before it chose: "
-                       "expected it to choose",
-                       gguf_file_path(l->g, 0), l->m->arch);
-    return ERR_OK;
-}
-
-static err_code load_index(struct loader *l, int64_t layer, const struct index_rules *rules, struct attention *a,
-                           struct err *e)
-{
-    struct position_index *x = &a->index;
-    int64_t n_embd = l->m->n_embd, n_q = a->n_q_latent;
-    bool chooses;
-    x->rope = rules->rope;
-    TRY(load_u32(l, "attention.indexer.top_k", &x->n_chosen, e));
-    TRY(load_chooses(l, layer, rules, &chooses, e));
-    if (x->n_chosen < 1)
-        return err_set(e, ERR_FORMAT, "%s: %s.attention.indexer.top_k is 0, expected at least 1",
-                       gguf_file_path(l->g, 0), l->m->arch);
-    if (!chooses)
-        return ERR_OK;
-    TRY(load_u32(l, "attention.indexer.head_count", &x->n_head, e));
-    TRY(load_u32(l, "attention.indexer.key_length", &x->dim, e));
-    if (x->n_head < 1 || x->dim < a->n_rot || n_q < 1)
-        return err_set(e, ERR_FORMAT,
-                       "%s: %s.attention.indexer.*: %lld heads of %lld elements, queries of rank %lld: expected at "
-                       "least 1, the %lld that are rotated, and 1",
-                       gguf_file_path(l->g, 0), l->m->arch, (long long)x->n_head, (long long)x->dim, (long long)n_q,
-                       (long long)a->n_rot);
-    TRY(load_weight(l, layer, "indexer.attn_q_b.weight", n_q, x->n_head * x->dim, &x->q, e));
-    TRY(load_weight(l, layer, "indexer.attn_k.weight", n_embd, x->dim, &x->k, e));
-    TRY(load_weight(l, layer, "indexer.proj.weight", n_embd, x->n_head, &x->weights, e));
-    TRY(load_vector(l, layer, "indexer.k_norm.weight", x->dim, true, &x->k_norm, e));
-    return load_vector(l, layer, "indexer.k_norm.bias", x->dim, true, &x->k_norm_bias, e);
-}
-
 /* Queries that grow with the position, where the file says so. */
 static err_code load_temperature(struct loader *l, struct err *e)
 {
@@ -93,7 +41,7 @@ static err_code load_latent(struct loader *l, enum route_score score, const stru
         TRY(load_vector(l, i, "attn_norm.weight", m->n_embd, true, &y->attn_norm, e));
         TRY(load_latent_attention(l, i, true, &y->attn, e));
         if (index)
-            TRY(load_index(l, i, index, &y->attn, e));
+            TRY(load_position_index(l, i, index, &y->attn, e));
         TRY(load_vector(l, i, "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));
         y->is_moe = load_find(l, i, "ffn_gate_inp.weight") != NULL;
         TRY(y->is_moe ? load_moe(l, i, &rules, &y->moe, e) : load_ffn(l, i, &y->ffn, e));
@@ -114,6 +62,6 @@ err_code arch_deepseek32_load(struct loader *l, struct err *e)
 
 err_code arch_glm_dsa_load(struct loader *l, struct err *e)
 {
-    static const struct index_rules index = {.rope = ROPE_NORMAL, .is_shared = true};
+    static const struct index_rules index = {.rope = ROPE_NORMAL, .is_shared = true, .has_period = true};
     return load_latent(l, ROUTE_SIGMOID, &index, e);
 }

@@ -159,45 +159,14 @@ static err_code load_window_attention(struct loader *l, int64_t layer, struct at
     return load_weight(l, layer, "attn_output_b.weight", n_out, n_embd, &a->o, e);
 }
 
-static err_code load_stream_sizes(struct loader *l, struct err *e)
-{
-    enum { MAX_ITERATION = 256 };
-    static const struct f32_range epsilon = {0, 1, false};
-    struct model *m = l->m;
-    TRY(load_u32(l, "hyper_connection.count", &m->n_stream, e));
-    TRY(load_u32(l, "hyper_connection.sinkhorn_iterations", &m->n_stream_iteration, e));
-    TRY(load_f32(l, "hyper_connection.epsilon", &epsilon, &m->stream_eps, e));
-    if (m->n_stream < 2 || m->n_stream > OP_MAX_STREAM || m->n_stream_iteration < 1 ||
-        m->n_stream_iteration > MAX_ITERATION)
-        return err_set(e, ERR_FORMAT,
-                       "%s: deepseek4.hyper_connection.*: %lld streams and %lld iterations: expected 2 to %d, and 1 "
-                       "to %d",
-                       gguf_file_path(l->g, 0), (long long)m->n_stream, (long long)m->n_stream_iteration, OP_MAX_STREAM,
-                       MAX_ITERATION);
-    return ERR_OK;
-}
-
-/* names: of the matrix, the scale and the base. */
-static err_code load_streams(struct loader *l, int64_t layer, const char *const names[3], int64_t n_mix,
-                             int64_t n_scale, struct stream_weights *s, struct err *e)
-{
-    const struct model *m = l->m;
-    TRY(load_weight(l, layer, names[0], m->n_stream * m->n_embd, n_mix, &s->mix, e));
-    TRY(load_vector(l, layer, names[1], n_scale, true, &s->scale, e));
-    return load_vector(l, layer, names[2], n_mix, true, &s->base, e);
-}
-
 static err_code load_layer(struct loader *l, int64_t i, int64_t n_hashed, struct err *e)
 {
-    static const char *const attn[] = {"hc_attn_fn.weight", "hc_attn_scale.weight", "hc_attn_base.weight"};
-    static const char *const ffn[] = {"hc_ffn_fn.weight", "hc_ffn_scale.weight", "hc_ffn_base.weight"};
     static const struct moe_rules rules = {.score = ROUTE_SQRT_SOFTPLUS, .act = ACT_SILU_CLAMPED};
     struct layer *y = &l->m->layers[i];
-    int64_t n_embd = l->m->n_embd, n_mix = l->m->n_stream * (l->m->n_stream + 2);
-    TRY(load_streams(l, i, attn, n_mix, 3, &y->attn_streams, e));
+    int64_t n_embd = l->m->n_embd;
+    TRY(load_streams(l, i, y, e));
     TRY(load_vector(l, i, "attn_norm.weight", n_embd, true, &y->attn_norm, e));
     TRY(load_window_attention(l, i, &y->attn, e));
-    TRY(load_streams(l, i, ffn, n_mix, 3, &y->ffn_streams, e));
     TRY(load_vector(l, i, "ffn_norm.weight", n_embd, true, &y->ffn_norm, e));
     y->is_moe = true;
     TRY(load_moe(l, i, &rules, &y->moe, e));
@@ -209,13 +178,12 @@ static err_code load_layer(struct loader *l, int64_t i, int64_t n_hashed, struct
 
 err_code arch_deepseek4_load(struct loader *l, struct err *e)
 {
-    static const char *const out[] = {"output_hc_fn.weight", "output_hc_scale.weight", "output_hc_base.weight"};
     struct model *m = l->m;
     int64_t n_hashed = 0;
     TRY(load_trunk(l, e));
-    TRY(load_stream_sizes(l, e));
+    TRY(load_stream_sizes(l, true, e));
     TRY(load_u32(l, "hash_layer_count", &n_hashed, e));
     for (int64_t i = 0; i < m->n_layer; i++)
         TRY(load_layer(l, i, n_hashed, e));
-    return load_streams(l, LOAD_OUTPUT, out, m->n_stream, 1, &m->out_streams, e);
+    return load_out_streams(l, e);
 }

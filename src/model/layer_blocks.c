@@ -49,7 +49,7 @@ void block_begin(const struct pass *p, const struct stream_weights *s, const str
                                        .in = {*x, by},
                                        .out = {*h, by},
                                        .vec = {s->scale, s->base},
-                                       .streams = {m->stream_eps, m->n_stream_iteration}});
+                                       .streams = {m->stream_eps, m->stream_magnitude, m->n_stream_iteration}});
     block_norm_rows(p, h, norm, norm_bias, h);
 }
 
@@ -64,6 +64,6 @@ void block_end(const struct pass *p, const struct tensor *y, const struct tensor
     }
     if (out->buffer != p->x.buffer || out->off_bytes != p->x.off_bytes)
         backend_copy(p->b, &p->x, out);
-    const struct tensor mix = tensor_shaped(p->mix, n_stream * (n_stream + 2), y->ne[1]);
+    const struct tensor mix = tensor_shaped(p->mix, p->m->n_stream_mix, y->ne[1]);
     backend_enqueue(p->b, &(struct op){.kind = OP_STREAMS_OUT, .in = {*y, *out, mix}, .out = {*out}});
 }

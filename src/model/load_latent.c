@@ -105,3 +105,52 @@ err_code load_latent_attention(struct loader *l, int64_t layer, bool has_rope, s
     TRY(load_folded(l, layer, a, e));
     return load_weight(l, layer, "attn_output.weight", a->n_head * lat->n_value, n_embd, &a->o, e);
 }
+
+/* Whether a layer chooses for itself: as the file says, or all do; but files of GLM 5.2 that don't say, which have
+ * longer contexts than those before it, have the layers of its config. */
+static err_code load_chooses(struct loader *l, int64_t layer, const struct index_rules *rules, bool *chooses,
+                             struct err *e)
+{
+    enum { LONG_CTX = 1 << 20, PERIOD = 4, FIRST = 2 };
+    bool has_period = rules->has_period && l->m->n_ctx_train >= LONG_CTX;
+    *chooses = !has_period || layer < FIRST || (layer - FIRST) % PERIOD == 0;
+    if (rules->is_shared)
+        TRY(load_layer_flag_opt(l, "attention.indexer.types", layer, chooses, e));
+    if (!*chooses && layer == 0)
+        return err_set(e, ERR_FORMAT,
+                       "%s: %s.attention.indexer.types: layer 0 sees the positions that a layer before it chose: "
+                       "expected it to choose",
+                       gguf_file_path(l->g, 0), l->m->arch);
+    return ERR_OK;
+}
+
+err_code load_position_index(struct loader *l, int64_t layer, const struct index_rules *rules, struct attention *a,
+                             struct err *e)
+{
+    struct position_index *x = &a->index;
+    int64_t n_embd = l->m->n_embd, n_q = a->n_q_latent;
+    bool chooses;
+    x->rope = rules->rope;
+    x->k_norm_eps = rules->has_model_eps ? l->m->norm_eps : 1e-6f;
+    TRY(load_u32(l, "attention.indexer.top_k", &x->n_chosen, e));
+    TRY(load_chooses(l, layer, rules, &chooses, e));
+    if (x->n_chosen < 1)
+        return err_set(e, ERR_FORMAT, "%s: %s.attention.indexer.top_k is 0, expected at least 1",
+                       gguf_file_path(l->g, 0), l->m->arch);
+    if (!chooses)
+        return ERR_OK;
+    TRY(load_u32(l, "attention.indexer.head_count", &x->n_head, e));
+    TRY(load_u32(l, "attention.indexer.key_length", &x->dim, e));
+    if (x->n_head < 1 || x->dim < a->n_rot || n_q < 1)
+        return err_set(e, ERR_FORMAT,
+                       "%s: %s.attention.indexer.*: %lld heads of %lld elements, queries of rank %lld: expected at "
+                       "least 1, the %lld that are rotated, and 1",
+                       gguf_file_path(l->g, 0), l->m->arch, (long long)x->n_head, (long long)x->dim, (long long)n_q,
+                       (long long)a->n_rot);
+    x->rot_first = rules->rotates_last ? x->dim - a->n_rot : 0;
+    TRY(load_weight(l, layer, "indexer.attn_q_b.weight", n_q, x->n_head * x->dim, &x->q, e));
+    TRY(load_weight(l, layer, "indexer.attn_k.weight", n_embd, x->dim, &x->k, e));
+    TRY(load_weight(l, layer, "indexer.proj.weight", n_embd, x->n_head, &x->weights, e));
+    TRY(load_vector(l, layer, "indexer.k_norm.weight", x->dim, true, &x->k_norm, e));
+    return load_vector(l, layer, "indexer.k_norm.bias", x->dim, true, &x->k_norm_bias, e);
+}

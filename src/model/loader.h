@@ -148,6 +148,25 @@ MUST_USE err_code load_latent_attention(struct loader *l, int64_t layer, bool ha
 MUST_USE err_code load_attention_gate(struct loader *l, int64_t layer, enum act_fn act, struct attention *a,
                                       struct err *e);
 
+/* How a family's index of positions is, where it has one. */
+struct index_rules {
+    enum rope_mode rope;
+    bool rotates_last;  /* the last elements of queries and keys are rotated, not the first ones */
+    bool is_shared;     /* some layers see what an earlier one chose */
+    bool has_period;    /* which ones, as in GLM 5.2 where a file with its context doesn't say */
+    bool has_model_eps; /* the keys' norm has the model's epsilon, not 1e-6 */
+};
+
+/* Loads the index of latent attention that is loaded: indexer.*. */
+MUST_USE err_code load_position_index(struct loader *l, int64_t layer, const struct index_rules *rules,
+                                      struct attention *a, struct err *e);
+
+/* Residual streams: their numbers, and what weighs them around a layer's parts (hc_*) and in front of the output.
+ * mixes: what streams become is a sum of all of them. */
+MUST_USE err_code load_stream_sizes(struct loader *l, bool mixes, struct err *e);
+MUST_USE err_code load_streams(struct loader *l, int64_t layer, struct layer *y, struct err *e);
+MUST_USE err_code load_out_streams(struct loader *l, struct err *e);
+
 /* Loads the limits of the factors of a layer's activations, if there are any. Dense layers have the shared experts'. */
 MUST_USE err_code load_act_limits(struct loader *l, int64_t layer, struct layer *y, struct err *e);
 

@@ -55,7 +55,7 @@ static void store_index(const struct pass *p, const struct attention *a, const s
                         const struct tensor *h)
 {
     const struct position_index *x = &a->index;
-    const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot};
+    const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot, .rot_first = x->rot_first};
     struct tensor k = tensor_shaped(p->w->index_k, x->dim, p->n);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {k}, .weight = {x->k}});
     if (x->block)
@@ -65,7 +65,7 @@ static void store_index(const struct pass *p, const struct attention *a, const s
                                            .in = {k},
                                            .out = {k},
                                            .vec = {x->k_norm, x->k_norm_bias},
-                                           .norm = {.eps = 1e-6f}});
+                                           .norm = {.eps = x->k_norm_eps}});
     mix_rope(p, &how, a->rope_table, &k);
     mix_store(p, kv, &k, &kv->index);
 }
@@ -75,7 +75,7 @@ static void choose_positions(const struct pass *p, const struct attention *a, co
                              const struct tensor *x_q, const struct tensor *h, const struct tensor *chosen)
 {
     const struct position_index *x = &a->index;
-    const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot};
+    const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot, .rot_first = x->rot_first};
     struct tensor q = tensor_shaped(p->w->index_q, x->n_head * x->dim, p->n), weights = {0};
     if (x->weights) {
         weights = tensor_shaped(p->w->index_weights, x->n_head, p->n);
@@ -225,6 +225,7 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
                                        .in = {q, p->pos, p->table, mix_pages(p, kv->kind), chosen},
                                        .out = {out},
                                        .state = {kv->k, kv->v},
+                                       .vec = {a->sinks},
                                        .attention = {.n_head = n_head, .scale = a->scale, .n_text = p->n_rows}});
     mix_heads(p, lat->v_b, n_head, (struct head_part){&out, n_rot, n_latent},
               (struct head_part){&value, 0, lat->n_value});

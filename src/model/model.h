@@ -24,8 +24,8 @@ struct pool;
 
 /* What chooses the positions that a token's attention sees, where there are more than n_chosen (DeepSeek's sparse
  * attention): a light attention of its own, whose scores are the sum over heads of weights[head] * relu(q . k). Keys
- * are normed, and the first elements of queries and keys are rotated, as many as the layer's; in compressed attention
- * the last ones.
+ * are normed, and elements of queries and keys are rotated, as many as the layer's, from rot_first on; in compressed
+ * attention the last ones.
  *
  * Or it chooses blocks of positions for each KV head (MiniMax's): each has a head of the index, whose score of a block
  * is the largest q . k there. Queries are normed, too, and come of what attention's come of. */
@@ -34,6 +34,8 @@ struct position_index {
     int64_t block, n_local; /* as OP_INDEX takes them */
     int64_t n_head, dim;    /* of the queries, which all meet the same key; 0 where what an earlier layer chose holds */
     enum rope_mode rope;
+    int64_t rot_first;         /* the first element that is rotated */
+    float k_norm_eps;          /* of the layer norm */
     struct weight *q;          /* [n_head * dim][n_q_latent, or n_embd] */
     struct weight *k;          /* [dim][n_embd]; NULL where keys are those of a compressed cache */
     struct weight *weights;    /* [n_head][n_embd]; NULL where blocks are chosen */
@@ -180,9 +182,9 @@ struct ffn {
 
 /* Where the residual stream is several, what weighs them around a block (OP_STREAMS_IN). */
 struct stream_weights {
-    struct weight *mix;        /* [n_stream * (n_stream + 2)][n_stream * n_embd], of the normed streams; in front of the
-                                  output [n_stream] rows */
-    struct tensor scale, base; /* [3], or [1]; a number for each row */
+    struct weight *mix;        /* [n_stream_mix][n_stream * n_embd], of the normed streams; in front of the output
+                                  [n_stream] rows */
+    struct tensor scale, base; /* [1 to 3]; a number for each row */
 };
 
 struct layer {
@@ -246,7 +248,9 @@ struct model {
     float norm_eps;       /* of all norms */
     bool has_layer_norms; /* the norms of the residual stream take the mean away; else they are RMS norms */
     int64_t n_stream;     /* of the residual stream's parts; 1: there is just one */
-    float stream_eps;     /* as OP_STREAMS_IN takes this and the next */
+    int64_t n_stream_mix; /* numbers that weigh them around a block: n_stream * (n_stream + 2), or twice n_stream where
+                             they are not mixed; 0: there is one stream */
+    float stream_eps, stream_magnitude; /* as OP_STREAMS_IN takes these and the next */
     int64_t n_stream_iteration;
     int n_ratio;
     int64_t ratios[MODEL_MAX_RATIO]; /* [n_ratio] all that layers with compressed caches have */

@@ -11,8 +11,7 @@ void vk_op_streams_in(struct vk *v, const struct op *op)
     const struct {
         uint64_t x, mix, y, scale, base;
         uint32_t n, m;
-        float eps;
-        uint32_t unused;
+        float eps, magnitude;
     } push = {.x = vk_address(&op->in[0]),
               .mix = vk_address(&op->in[1]),
               .y = vk_address(&op->out[0]),
@@ -20,20 +19,21 @@ void vk_op_streams_in(struct vk *v, const struct op *op)
               .base = vk_address(&op->vec[1]),
               .n = (uint32_t)n,
               .m = (uint32_t)m,
-              .eps = op->streams.eps};
+              .eps = op->streams.eps,
+              .magnitude = op->streams.magnitude};
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[0]);
     vk_writes(&x, &op->out[0]);
     vk_writes(&x, &op->out[1]);
     VK_RUN(v,
-           VK_PROGRAM(streams_in, IN_GROUP, (uint32_t)n_stream, op->in[1].ne[0] != n_stream,
+           VK_PROGRAM(streams_in, IN_GROUP, (uint32_t)n_stream, (uint32_t)(op->in[1].ne[0] / n_stream),
                       (uint32_t)op->streams.n_iteration),
            push, &x, 1, rows.y, rows.z, tensor_bytes(&op->in[0]));
 }
 
 void vk_op_streams_out(struct vk *v, const struct op *op)
 {
-    int64_t n = op->in[0].ne[0], m = op->in[0].ne[1];
+    int64_t n = op->in[0].ne[0], m = op->in[0].ne[1], n_stream = op->out[0].ne[0] / n;
     const struct vk_spread rows = vk_spread(v, m);
     const struct {
         uint64_t y, x, mix;
@@ -43,8 +43,8 @@ void vk_op_streams_out(struct vk *v, const struct op *op)
     vk_reads(&x, &op->in[0]);
     vk_reads(&x, &op->in[2]);
     vk_writes(&x, &op->out[0]);
-    VK_RUN(v, VK_PROGRAM(streams_out, GROUP, (uint32_t)(op->out[0].ne[0] / n)), push, &x, vk_groups(n, GROUP), rows.y,
-           rows.z, 2 * tensor_bytes(&op->out[0]));
+    VK_RUN(v, VK_PROGRAM(streams_out, GROUP, (uint32_t)n_stream, (uint32_t)(op->in[2].ne[0] / n_stream)), push, &x,
+           vk_groups(n, GROUP), rows.y, rows.z, 2 * tensor_bytes(&op->out[0]));
 }
 
 void vk_op_compress(struct vk *v, const struct op *op)

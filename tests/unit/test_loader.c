@@ -80,6 +80,7 @@ static void floats_out_of_range_are_refused(void **state)
         {"phimoe", "phimoe.rope.scaling.attn_factor", false},
         {"step35", "step35.swiglu_clamp_exp", true},
         {"step35", "step35.swiglu_clamp_shexp", true},
+        {"hy_v4", "hy_v4.hyper_connection.magnitude", false},
     };
     static const double wrong[] = {NAN, INFINITY, -INFINITY, -1, 1e-40, 3e38, 0};
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
@@ -173,6 +174,9 @@ static void impossible_compressed_caches_are_refused(void **state)
         {"deepseek4", "deepseek4.hyper_connection.count", 3, "hc_attn_fn.weight"},
         {"deepseek4", "deepseek4.hyper_connection.sinkhorn_iterations", 0, "1 to 256"},
         {"deepseek4", "deepseek4.hyper_connection.sinkhorn_iterations", 257, "1 to 256"},
+        {"hy_v4", "hy_v4.hyper_connection.count", 1, "2 to 4"},
+        {"hy_v4", "hy_v4.hyper_connection.count", 2, "hc_attn_fn.weight"},
+        {"hy_v4", "hy_v4.attention.indexer.key_length", 3, "the 4 that are rotated"},
         {"deepseek4", "deepseek4.hash_layer_count", 3, "ffn_gate_tid2eid.weight"},
         {"deepseek4", "deepseek4.expert_count", 4, "8"},
     };

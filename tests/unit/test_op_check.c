@@ -151,7 +151,7 @@ static struct op good(const struct operands *o, enum op_kind kind)
                            .in = {rows(o, 4 * 16), mix},
                            .out = {rows(o, 16), mix},
                            .vec = {vec(o, 3), vec(o, 24)},
-                           .streams = {.n_iteration = 1}};
+                           .streams = {.magnitude = 2, .n_iteration = 1}};
     }
     case OP_STREAMS_OUT: {
         const struct tensor streams = rows(o, 4 * 16);
@@ -302,8 +302,8 @@ static void parameters_out_of_range_are_refused(void **test_state)
     struct op index = good(&o, OP_INDEX), beside = attention, iterated = good(&o, OP_STREAMS_IN);
     struct op single = good(&o, OP_COMPRESS), apart = good(&o, OP_STREAMS_OUT);
     struct op capped = attention, clamp = good(&o, OP_CLAMP);
-    struct op growing = delta, short_index = good_blocks(&o, OP_INDEX), odd_index = short_index, local = short_index,
-              apart_index = short_index;
+    struct op growing = delta, weightless = iterated, short_index = good_blocks(&o, OP_INDEX), odd_index = short_index,
+              local = short_index, apart_index = short_index;
     struct op short_blocks = good_blocks(&o, OP_ATTENTION), odd_blocks = short_blocks, unchosen = short_blocks;
     assert_true(passes(f, &short_index) && passes(f, &short_blocks));
     norm.norm.n = 48;
@@ -321,6 +321,7 @@ static void parameters_out_of_range_are_refused(void **test_state)
     index.index.ratio = -1;
     beside.attention.ratio = 4; /* there is no compressed cache */
     iterated.streams.n_iteration = 0;
+    weightless.streams.magnitude = 0;
     single.vec[0].ne[1] = 1;
     apart.out[0].off_bytes += BUFFER_ALIGN;
     short_index.index.block = ATTENTION_BLOCK / 2;
@@ -330,10 +331,10 @@ static void parameters_out_of_range_are_refused(void **test_state)
     short_blocks.attention.chosen_block = ATTENTION_BLOCK + 1;
     odd_blocks.in[4].ne[0]--;
     unchosen.in[4].buffer = NULL;
-    const struct op *all[] = {&norm,    &heads,       &rope,         &attention,  &slice,       &route,
-                              &experts, &delta,       &far,          &index,      &beside,      &iterated,
-                              &single,  &apart,       &capped,       &clamp,      &short_index, &odd_index,
-                              &local,   &apart_index, &short_blocks, &odd_blocks, &unchosen,    &growing};
+    const struct op *all[] = {&norm,       &heads,    &rope,        &attention, &slice,    &route,       &experts,
+                              &delta,      &far,      &index,       &beside,    &iterated, &single,      &apart,
+                              &capped,     &clamp,    &short_index, &odd_index, &local,    &apart_index, &short_blocks,
+                              &odd_blocks, &unchosen, &growing,     &weightless};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         assert_false(passes(f, all[i]));
     close_operands(f, &o);

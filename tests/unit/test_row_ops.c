@@ -418,7 +418,7 @@ enum { S_N = 300, S_MIX = OP_MAX_STREAM * (OP_MAX_STREAM + 2) };
 
 struct streams {
     int n, n_mix, n_iteration;
-    double eps;
+    double eps, magnitude;
     float x[M * OP_MAX_STREAM * S_N], y[M * S_N], mix[M * S_MIX], scale[3], base[S_MIX];
 };
 
@@ -444,7 +444,9 @@ static void mix_streams(const struct streams *s, const float *mix, double *out)
     if (s->n_mix == n)
         return;
     for (int i = n; i < 2 * n; i++)
-        out[i] = 2 / (1 + exp(-out[i]));
+        out[i] = s->magnitude / (1 + exp(-out[i])) + (s->n_mix == 2 * n ? s->eps : 0);
+    if (s->n_mix == 2 * n)
+        return;
     for (int i = 0; i < n * n; i++)
         c[i] = exp(c[i]);
     for (int i = 0; i < n; i++) {
@@ -470,17 +472,18 @@ static void expect_near(const char *what, int at, float got, double want)
 static void expect_streams(struct fixture *f, struct streams *s)
 {
     int n = s->n;
-    bool has_all = s->n_mix > n;
+    bool has_out = s->n_mix > n, mixes = s->n_mix > 2 * n;
     static float y[M * S_N], x[M * OP_MAX_STREAM * S_N], mix[M * S_MIX];
     struct tensor tx = tensor_f32(f, n * S_N, M, 1, s->x), tmix = tensor_f32(f, s->n_mix, M, 1, s->mix);
     struct tensor ty = tensor_f32(f, S_N, M, 1, s->y), h = tensor_f32(f, S_N, M, 1, NULL);
-    struct tensor scale = tensor_f32(f, has_all ? 3 : 1, 1, 1, s->scale), base = tensor_f32(f, s->n_mix, 1, 1, s->base);
+    struct tensor scale = tensor_f32(f, mixes ? 3 : s->n_mix / n, 1, 1, s->scale),
+                  base = tensor_f32(f, s->n_mix, 1, 1, s->base);
     backend_enqueue(f->device, &(struct op){.kind = OP_STREAMS_IN,
                                             .in = {tx, tmix},
                                             .out = {h, tmix},
                                             .vec = {scale, base},
-                                            .streams = {(float)s->eps, s->n_iteration}});
-    if (has_all)
+                                            .streams = {(float)s->eps, (float)s->magnitude, s->n_iteration}});
+    if (has_out)
         backend_enqueue(f->device, &(struct op){.kind = OP_STREAMS_OUT, .in = {ty, tx, tmix}, .out = {tx}});
     read_back(f, &h, y);
     read_back(f, &tx, x);
@@ -498,8 +501,9 @@ static void expect_streams(struct fixture *f, struct streams *s)
             expect_near("what comes in", i, y[t * S_N + i], sum);
         }
         for (int i = 0; i < n * S_N; i++) {
-            double sum = has_all ? by[n + i / S_N] * (double)s->y[t * S_N + i % S_N] : (double)old[i];
-            for (int j = 0; has_all && j < n; j++)
+            double sum = has_out ? by[n + i / S_N] * (double)s->y[t * S_N + i % S_N] : 0;
+            sum += mixes ? 0 : (double)old[i];
+            for (int j = 0; mixes && j < n; j++)
                 sum += by[2 * n + j * n + i / S_N] * (double)old[j * S_N + i % S_N];
             expect_near("what goes out", i, x[t * n * S_N + i], sum);
         }
@@ -515,10 +519,11 @@ static void streams_are_weighed_and_mixed(void **state)
     struct fixture *f = *state;
     struct streams *s = calloc(1, sizeof *s);
     for (s->n = 2; s->n <= OP_MAX_STREAM; s->n++)
-        for (int kind = 0; kind < 4; kind++) {
-            s->n_mix = kind == 0 ? s->n : s->n * (s->n + 2);
-            s->n_iteration = kind;
+        for (int kind = -1; kind < 4; kind++) {
+            s->n_mix = s->n * (kind < 0 ? 1 : kind == 0 ? 2 : s->n + 2);
+            s->n_iteration = kind < 0 ? 0 : kind;
             s->eps = 0.05f;
+            s->magnitude = kind > 0 ? 2 : 1.5;
             fill(f, s->x, sizeof s->x / sizeof *s->x);
             fill(f, s->y, sizeof s->y / sizeof *s->y);
             fill(f, s->mix, sizeof s->mix / sizeof *s->mix);

@@ -5,16 +5,16 @@
 #include "common.glsl"
 
 layout(constant_id = 1) const uint N_STREAM = 1;
-layout(constant_id = 2) const uint HAS_ALL = 0; /* there are weights for STREAMS_OUT, too */
+layout(constant_id = 2) const uint N_PART = 1; /* numbers of a mix for each stream: 1, 2 or 2 + N_STREAM */
 layout(constant_id = 3) const uint N_ITERATION = 0;
 
 const uint N_THREAD = 128, N_PAIR = N_STREAM * N_STREAM;
 
 layout(push_constant) uniform Push {
     Floats x, mix, y;   /* [N_STREAM * n], [k], [n] for each token */
-    Floats scale, base; /* [3] or [1], [k] */
+    Floats scale, base; /* [1 to 3], [k] */
     uint n, m;
-    float eps;
+    float eps, magnitude;
 } p;
 
 shared float by[N_STREAM * (2 + N_STREAM)]; /* what x, y of STREAMS_OUT, and the streams there are multiplied by */
@@ -61,7 +61,7 @@ void balance()
 
 void main()
 {
-    uint tid = gl_LocalInvocationID.x, t = row_of_group(), n_mix = N_STREAM * (HAS_ALL != 0 ? 2 + N_STREAM : 1);
+    uint tid = gl_LocalInvocationID.x, t = row_of_group(), n_mix = N_STREAM * N_PART;
     if (t >= p.m)
         return;
     if (tid < n_mix) {
@@ -70,11 +70,11 @@ void main()
         if (part == 0)
             x = sigmoid(x) + p.eps;
         else if (part == 1)
-            x = sigmoid(x) * 2.0;
+            x = sigmoid(x) * p.magnitude + (N_PART > 2 ? 0.0 : p.eps);
         by[tid] = x;
     }
     barrier();
-    if (HAS_ALL != 0)
+    if (N_PART > 2)
         balance();
     barrier();
     if (tid < n_mix)

@@ -38,7 +38,7 @@ DEFAULTS = dict(
     parts="",  # layers of one part each: m a state space, a attention, e experts, d a dense feed-forward part; the latter without gates
     moe_latent=0, n_ff_exps="", n_useds="",  # the width that experts work in; and by layer "16,0,..."
     compress="", compress_base=0.0, o_groups=0, o_rank=0,  # compressed keys, tokens for each by layer "0,4,..."; what they rotate by; grouped output
-    streams=0, sinkhorn=4, hash_layers=0,  # hyper-connections; leading layers whose experts a table gives by token
+    streams=0, sinkhorn=4, stream_magnitude=0.0, hash_layers=0,  # hyper-connections, which mix streams or have a magnitude; leading layers whose experts a table gives by token
     least_log=0.0,  # of a decay; then decays and gates are not low-rank
     recurrence="delta",  # "delta": gated delta nets, "kda": those with a decay for each key dimension, "mamba2": state spaces, "conv": short convolutions
 )
@@ -99,6 +99,8 @@ FAMILIES = dict(
     deepseek4=dict(n_layer=5, n_kv=1, hd=32, n_rot=8, window=9, sinks=1, q_rank=24, n_shared=1, gating=4, choice_bias=1, wscale=1.5, wnorm=1, index_heads=12,
                    compress="0,4,128,4,0", compress_base=500.0, o_groups=2, o_rank=12, streams=4, hash_layers=2, limits="1.5,0.5,2,0.8,1.2",
                    shared_limits="1.5,0.5,2,0.8,1.2", yarn_factor=4.0, yarn_orig=64),
+    hy_v4=dict(n_layer=5, n_shared=1, n_dense=1, gating=2, choice_bias=1, wscale=2.5, wnorm=1, latent=16, q_rank=24, hd=12, hd_v=8, n_rot=4, sinks=2,
+               out_gate="element", index_heads=12, index_types="10110", streams=4, stream_magnitude=1.5, limits="0,0.5,0,0.8,1.2"),
     phimoe=dict(bias=1, o_bias=1, norm_bias=1, n_ff=16, long_rope=1, yarn_orig=64, attn_factor=1.2),
     smallthinker=dict(n_layer=5, gating=2, window=4096),
     grok=dict(grok=1, dense_beside=1, softcap=4.0, score_scale=0.3, final_softcap=9.0, embedding_scale=1.5, logit_scale=0.7, yarn_factor=4.0,
@@ -247,8 +249,12 @@ def add_metadata(m):
         for key, v in (("head_count", "index_heads"), ("key_length", "index_dim"), ("top_k", "index_chosen")):
             m.key("%.attention.indexer." + key, U32, c[v])
         m.key("%.hash_layer_count", U32, c["hash_layers"])
+    if c["streams"]:
         m.key("%.hyper_connection.count", U32, c["streams"])
-        m.key("%.hyper_connection.sinkhorn_iterations", U32, c["sinkhorn"])
+        if c["stream_magnitude"]:
+            m.key("%.hyper_connection.magnitude", F32, c["stream_magnitude"])
+        else:
+            m.key("%.hyper_connection.sinkhorn_iterations", U32, c["sinkhorn"])
         m.key("%.hyper_connection.epsilon", F32, 1e-6)
     if c["latent"]:
         for key, v in (("key_length", c["latent"] + c["n_rot"]), ("value_length", c["latent"]), ("key_length_mla", c["hd"]), ("value_length_mla", c["hd_v"]),
@@ -379,6 +385,8 @@ def add_latent_attention(m, p, i):
     if c["out_gate"]:
         m.matrix(p + "attn_gate.weight", [n_embd, n_head if c["out_gate"] == "head" else n_head * c["hd_v"]], 1.3)
     m.matrix(p + "attn_output.weight", [n_head * c["hd_v"], n_embd], 2)
+    if c["sinks"]:
+        m.vector(p + "attn_sinks.weight", [n_head], 1, 0.5)
     if c["index_heads"] and (not c["index_types"] or c["index_types"][i] == "1"):
         m.matrix(p + "indexer.attn_q_b.weight", [rank, c["index_heads"] * c["index_dim"]], 1.5)
         m.matrix(p + "indexer.attn_k.weight", [n_embd, c["index_dim"]], 1.5)
@@ -545,7 +553,8 @@ def add_layer(m, i):
     if not c["parallel"]:
         add_norm(m, p + ("post_attention_norm" if is_qwen else c["ffn_norm"]))
     for part in ("attn", "ffn") if c["streams"] else ():
-        add_hyper_connection(m, p + "hc_" + part, (2 + c["streams"]) * c["streams"], 3)
+        n = 2 if c["stream_magnitude"] else 2 + c["streams"]
+        add_hyper_connection(m, p + "hc_" + part, n * c["streams"], min(n, 3))
     if c["post_norms"]:
         m.vector(p + "post_attention_norm.weight", [c["n_embd"]], 0.15, 1.5)
         m.vector(p + "post_ffw_norm.weight", [c["n_embd"]], 0.15, 1.5)

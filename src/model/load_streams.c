@@ -1,0 +1,49 @@
+/* Several residual streams, as files have what weighs them. */
+#include "gguf/gguf.h"
+#include "model/loader.h"
+
+err_code load_stream_sizes(struct loader *l, bool mixes, struct err *e)
+{
+    enum { MAX_ITERATION = 256 };
+    static const struct f32_range epsilon = {0, 1, false}, magnitude = {1e-3f, 1e3f, false};
+    struct model *m = l->m;
+    m->stream_magnitude = 2;
+    TRY(load_u32(l, "hyper_connection.count", &m->n_stream, e));
+    TRY(load_f32(l, "hyper_connection.epsilon", &epsilon, &m->stream_eps, e));
+    if (m->n_stream < 2 || m->n_stream > OP_MAX_STREAM)
+        return err_set(e, ERR_FORMAT, "%s: %s.hyper_connection.count is %lld: expected 2 to %d streams",
+                       gguf_file_path(l->g, 0), m->arch, (long long)m->n_stream, OP_MAX_STREAM);
+    m->n_stream_mix = m->n_stream * (mixes ? m->n_stream + 2 : 2);
+    if (!mixes)
+        return load_f32(l, "hyper_connection.magnitude", &magnitude, &m->stream_magnitude, e);
+    TRY(load_u32(l, "hyper_connection.sinkhorn_iterations", &m->n_stream_iteration, e));
+    if (m->n_stream_iteration < 1 || m->n_stream_iteration > MAX_ITERATION)
+        return err_set(e, ERR_FORMAT, "%s: %s.hyper_connection.sinkhorn_iterations is %lld: expected 1 to %d",
+                       gguf_file_path(l->g, 0), m->arch, (long long)m->n_stream_iteration, MAX_ITERATION);
+    return ERR_OK;
+}
+
+/* names: of the matrix, the scale and the base. */
+static err_code load_weights(struct loader *l, int64_t layer, const char *const names[3], int64_t n_mix,
+                             int64_t n_scale, struct stream_weights *s, struct err *e)
+{
+    const struct model *m = l->m;
+    TRY(load_weight(l, layer, names[0], m->n_stream * m->n_embd, n_mix, &s->mix, e));
+    TRY(load_vector(l, layer, names[1], n_scale, true, &s->scale, e));
+    return load_vector(l, layer, names[2], n_mix, true, &s->base, e);
+}
+
+err_code load_streams(struct loader *l, int64_t layer, struct layer *y, struct err *e)
+{
+    static const char *const attn[] = {"hc_attn_fn.weight", "hc_attn_scale.weight", "hc_attn_base.weight"};
+    static const char *const ffn[] = {"hc_ffn_fn.weight", "hc_ffn_scale.weight", "hc_ffn_base.weight"};
+    int64_t n_mix = l->m->n_stream_mix, n_scale = n_mix > 2 * l->m->n_stream ? 3 : 2;
+    TRY(load_weights(l, layer, attn, n_mix, n_scale, &y->attn_streams, e));
+    return load_weights(l, layer, ffn, n_mix, n_scale, &y->ffn_streams, e);
+}
+
+err_code load_out_streams(struct loader *l, struct err *e)
+{
+    static const char *const out[] = {"output_hc_fn.weight", "output_hc_scale.weight", "output_hc_base.weight"};
+    return load_weights(l, LOAD_OUTPUT, out, l->m->n_stream, 1, &l->m->out_streams, e);
+}
