@@ -325,7 +325,8 @@ static void texts_are_attended_together_as_alone(void **state)
         struct caches c = open_caches(f, types[i], false);
         store_all(f, &c);
         for (size_t k = 0; k < sizeof hows / sizeof *hows; k++)
-            expect_batches(f, &c, &hows[k], i + (int)k, 3);
+            if (hows[k].softcap == 0 || is_tested(i, 3)) /* a shader of its own */
+                expect_batches(f, &c, &hows[k], i + (int)k, 3);
         close_caches(f, &c);
     }
 }
@@ -371,7 +372,8 @@ static void chosen_blocks_are_attended_together_as_alone(void **state)
         struct caches c = open_caches(f, types[i], false);
         store_all(f, &c);
         for (int k = 0; k < 3; k++)
-            expect_batches(f, &c, &hows[k], i + k, 3);
+            if (is_tested(i + k, 3)) /* each has shaders of its own */
+                expect_batches(f, &c, &hows[k], 0, 1);
         close_caches(f, &c);
     }
 }

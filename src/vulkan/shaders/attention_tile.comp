@@ -123,14 +123,14 @@ void score(uvec2 keys, uint n_row)
     barrier();
     if (tid < QUERIES) {
         float most = NOTHING;
-        for (uint i = 0; i < BLOCK; i += 16)
+        [[dont_unroll]] for (uint i = 0; i < BLOCK; i += 16)
             for (uint j = 0; j < 16; j++)
                 most = max(most, scores[(i + j) * FOURS + tid / 4][tid % 4]);
         block_softmax[tid].most = most;
     }
     barrier();
     if (is_mine)
-        for (uint r = 0; r < 4; r++) {
+        [[dont_unroll]] for (uint r = 0; r < 4; r++) {
             uint row = 4 * my_part() + r, at = row * FOURS + my_four();
             vec4 y = scores[at];
             for (uint g = 0; g < 4; g++)
@@ -140,7 +140,7 @@ void score(uvec2 keys, uint n_row)
     barrier();
     if (tid < QUERIES) {
         precise float sum = 0;
-        for (uint i = 0; i < BLOCK; i += 16)
+        [[dont_unroll]] for (uint i = 0; i < BLOCK; i += 16)
             for (uint j = 0; j < 16; j++)
                 sum += scores[(i + j) * FOURS + tid / 4][tid % 4];
         block_softmax[tid].sum = sum;
@@ -294,10 +294,11 @@ void visit_text(uint t, uint end, int pages)
         first = min(first, first_position(p.pos.d[i]));
         last = max(last, p.pos.d[i]);
     }
-    for (int b = first / int(BLOCK); b <= last / int(BLOCK); b++)
-        visit_block(t, end, pages, b, false);
-    for (int b = 0; b * int(BLOCK) < n_entry(last); b++)
-        visit_block(t, end, pages, b, true);
+    int from = first / int(BLOCK), n = last / int(BLOCK) + 1 - from, n_all = n + (n_entry(last) + int(BLOCK) - 1) / int(BLOCK);
+    for (int i = 0; i < n_all; i++) { /* in one place, as compilers copy what is called */
+        bool is_entry = RATIO != 0 && i >= n;
+        visit_block(t, end, pages, is_entry ? i - n : from + i, is_entry);
+    }
 }
 
 void main()
