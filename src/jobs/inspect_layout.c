@@ -45,6 +45,8 @@ static void say_latent(struct inspect_words *w, const struct model *m, const str
     const char *part = a->rope_table < 0 ? "shared" : "rotated";
     say(w, "latent attention: %lld heads of %lld, of which %lld are %s, values of %lld", (long long)a->n_head,
         (long long)(a->latent.n_nope + a->n_rot), (long long)a->n_rot, part, (long long)a->latent.n_value);
+    if (a->window)
+        say(w, ", over the last %lld positions", (long long)a->window);
     say(w, "\none latent vector of %lld and %lld %s for all heads", (long long)a->latent.n_latent, (long long)a->n_rot,
         part);
     if (a->q_a)
@@ -56,6 +58,8 @@ static void say_latent(struct inspect_words *w, const struct model *m, const str
         say(w, " %lld heads of %lld", (long long)a->index.n_head, (long long)a->index.dim);
     say(w, "\n");
     say_rope(w, m, a);
+    if (a->latent.k_pe_norm.buffer)
+        say(w, ", a norm of what keys share");
     if (a->sinks.buffer)
         say(w, ", sinks");
     say_gate(w, a);

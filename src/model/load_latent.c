@@ -4,16 +4,31 @@
 #include "gguf/gguf.h"
 #include "model/loader.h"
 
+/* The first of three keys that the file has, the last one in any case. Layers with a window may have lengths of their
+ * own, and older files give the heads' under the plain names. */
+static err_code load_length(struct loader *l, const struct attention *a, const char *const keys[3], int64_t *out,
+                            struct err *e)
+{
+    int i = a->window ? 0 : 1;
+    while (i < 2 && !load_has_key(l, keys[i]))
+        i++;
+    return load_u32(l, keys[i], out, e);
+}
+
 static err_code load_dims(struct loader *l, int64_t layer, struct attention *a, struct err *e)
 {
+    static const char *const latent[] = {"attention.kv_lora_rank_swa", "attention.kv_lora_rank",
+                                         "attention.kv_lora_rank"};
+    static const char *const key[] = {"attention.key_length_mla_swa", "attention.key_length_mla",
+                                      "attention.key_length"};
+    static const char *const value[] = {"attention.value_length_mla_swa", "attention.value_length_mla",
+                                        "attention.value_length"};
     struct latent_attention *lat = &a->latent;
     TRY(load_layer_u32_opt(l, "attention.head_count", layer, &a->n_head, e));
-    TRY(load_u32(l, "attention.kv_lora_rank", &lat->n_latent, e));
+    TRY(load_length(l, a, latent, &lat->n_latent, e));
     TRY(load_u32(l, "rope.dimension_count", &a->n_rot, e));
-    /* older files give the heads' own lengths under the plain names */
-    bool mla = load_has_key(l, "attention.key_length_mla");
-    TRY(load_u32(l, mla ? "attention.key_length_mla" : "attention.key_length", &lat->n_nope, e));
-    TRY(load_u32(l, mla ? "attention.value_length_mla" : "attention.value_length", &lat->n_value, e));
+    TRY(load_length(l, a, key, &lat->n_nope, e));
+    TRY(load_length(l, a, value, &lat->n_value, e));
     lat->n_nope -= a->n_rot;
     if (a->n_head < 1 || lat->n_latent < 1 || a->n_rot < 2 || a->n_rot % 2 || lat->n_nope < 1 || lat->n_value < 1)
         return err_set(
@@ -102,6 +117,7 @@ err_code load_latent_attention(struct loader *l, int64_t layer, bool has_rope, s
     TRY(load_weight_rows(l, &kv, &latent, 1, &a->k, e));
     TRY(load_weight_rows(l, &kv, &pe, 1, &lat->k_pe, e));
     TRY(load_vector(l, layer, "attn_kv_a_norm.weight", lat->n_latent, true, &a->k_norm, e));
+    TRY(load_vector(l, layer, "attn_k_norm.weight", a->n_rot, false, &lat->k_pe_norm, e));
     TRY(load_folded(l, layer, a, e));
     return load_weight(l, layer, "attn_output.weight", a->n_head * lat->n_value, n_embd, &a->o, e);
 }

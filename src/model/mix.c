@@ -215,18 +215,22 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     mix_heads(p, NULL, n_head, (struct head_part){&q_rot, 0, n_rot}, q_rotated);
     mix_heads(p, lat->k_b, n_head, (struct head_part){&q_nope, 0, lat->n_nope}, q_folded);
     block_norm(p, &latent, &a->k_norm, n_latent, &latent);
+    if (lat->k_pe_norm.buffer)
+        block_norm(p, &k_rot, &lat->k_pe_norm, n_rot, &k_rot);
     mix_heads(p, NULL, 1, (struct head_part){&k_rot, 0, n_rot}, (struct head_part){&k, 0, n_rot});
     mix_heads(p, NULL, 1, (struct head_part){&latent, 0, n_latent}, (struct head_part){&k, n_rot, n_latent});
     mix_rope(p, a, a->q_rope_table, &q);
     mix_rope(p, &(struct attention){.rope = a->rope, .head_dim = row, .n_rot = row}, lat->temperature, &q);
     mix_rope(p, a, a->rope_table, &k);
     mix_store(p, kv, &k, &kv->k);
-    backend_enqueue(p->b, &(struct op){.kind = OP_ATTENTION,
-                                       .in = {q, p->pos, p->table, mix_pages(p, kv->kind), chosen},
-                                       .out = {out},
-                                       .state = {kv->k, kv->v},
-                                       .vec = {a->sinks},
-                                       .attention = {.n_head = n_head, .scale = a->scale, .n_text = p->n_rows}});
+    backend_enqueue(
+        p->b,
+        &(struct op){.kind = OP_ATTENTION,
+                     .in = {q, p->pos, p->table, mix_pages(p, kv->kind), chosen},
+                     .out = {out},
+                     .state = {kv->k, kv->v},
+                     .vec = {a->sinks},
+                     .attention = {.n_head = n_head, .scale = a->scale, .window = a->window, .n_text = p->n_rows}});
     mix_heads(p, lat->v_b, n_head, (struct head_part){&out, n_rot, n_latent},
               (struct head_part){&value, 0, lat->n_value});
     if (a->gate) {

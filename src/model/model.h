@@ -52,14 +52,15 @@ int64_t model_index_length(const struct position_index *x);
  * k gives the latent [n_latent]. A row of the cache is k_pe's part and the latent, and serves all heads as key and
  * value. Where there is no rope, what is called rotated is taken as it is. */
 struct latent_attention {
-    int64_t n_nope;      /* elements of a head's query that are not rotated */
-    int64_t n_latent;    /* elements of the latent */
-    int64_t n_value;     /* elements of a head's value */
-    struct weight *q_pe; /* the rotated parts of the heads' queries */
-    struct weight *k_pe; /* the rotated part of the keys, [n_rot], that all heads share */
-    struct weight *k_b;  /* for each head: a query into the latent space */
-    struct weight *v_b;  /* for each head: a result out of it */
-    int temperature;     /* index into model.ropes: what lengthens queries with the position; negative: nothing does */
+    int64_t n_nope;          /* elements of a head's query that are not rotated */
+    int64_t n_latent;        /* elements of the latent */
+    int64_t n_value;         /* elements of a head's value */
+    struct weight *q_pe;     /* the rotated parts of the heads' queries */
+    struct weight *k_pe;     /* the rotated part of the keys, [n_rot], that all heads share */
+    struct tensor k_pe_norm; /* [n_rot], of an RMS norm of that part in front of rope; may be absent */
+    struct weight *k_b;      /* for each head: a query into the latent space */
+    struct weight *v_b;      /* for each head: a result out of it */
+    int temperature; /* index into model.ropes: what lengthens queries with the position; negative: nothing does */
 };
 
 /* What makes an entry of a compressed cache of a run of positions (OP_COMPRESS): all of them leave x . h and gate . h,

@@ -821,6 +821,10 @@ static void layout_tells_the_smallest_decay_and_gates(void **state)
     assert_non_null(strstr(text, "a decay for each key dimension, at least e^-5, after a convolution"));
     assert_non_null(strstr(text, "    rope, a gate on each head's output\n"));
     free(text);
+    assert_int_equal(print(&text, GOLDEN "/dots3note.gguf", false, NULL, &e), ERR_OK);
+    assert_non_null(strstr(text, "6 heads of 16, of which 4 are rotated, values of 12, over the last 9 positions\n"));
+    assert_non_null(strstr(text, "    rope, a norm of what keys share, a gate on each head's output\n"));
+    free(text);
     assert_int_equal(print(&text, GOLDEN "/hy_v4.gguf", false, NULL, &e), ERR_OK);
     assert_non_null(strstr(text, "    rope, sinks, a gate on the output\n"));
     assert_non_null(strstr(text, "4 residual streams, weighed around each part"));

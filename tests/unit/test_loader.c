@@ -206,6 +206,8 @@ static void impossible_recurrent_layers_are_refused(void **state)
         {"kimi_linear", "kimi-linear.kda.head_dim", 25, "blk.0.ssm_conv1d_q.weight"},
         {"kimi_linear", "kimi-linear.attention.head_count", 0, "attention.head_count 0"},
         {"kimi_linear", "kimi-linear.attention.key_length_mla", 4, "4 rotated"},
+        {"dots3note", "dots3note.attention.kv_lora_rank_swa", 16, "blk.1.attn_kv_a_mqa.weight"},
+        {"dots3note", "dots3note.attention.key_length_mla_swa", 4, "6 heads of 0"},
         {"bailingmoe3", "bailingmoe3.kda.head_dim", 12, "blk.0.ssm_conv1d_q.weight"},
     };
     refuse_numbers(wrong, sizeof wrong / sizeof *wrong);

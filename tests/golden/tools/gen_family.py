@@ -34,6 +34,7 @@ DEFAULTS = dict(
     limits="", shared_limits="",  # of activations in routed and in shared experts, by layer "0,1.5,..."
     recurrent="", n_key_head=2, n_value_head=4, state=8, conv=4,  # which layers are recurrent: "1101"
     latent=0, q_rank=0, index_heads=0, index_dim=64, index_chosen=16, index_types="",  # latent attention, and its index of positions
+    latent_windowed=0, hd_windowed=0, hd_v_windowed=0, k_rot_norm=0,  # of latent attention in windowed layers; a norm of the keys' rotated part
     index_block=0, index_local=1,  # an index of blocks of so many positions in layers with experts; blocks that are always taken
     parts="",  # layers of one part each: m a state space, a attention, e experts, d a dense feed-forward part; the latter without gates
     moe_latent=0, n_ff_exps="", n_useds="",  # the width that experts work in; and by layer "16,0,..."
@@ -52,6 +53,9 @@ FAMILIES = dict(
                      limits="0,0.5,0,0.8,1.2", shared_limits="0.9,0,0.6,1.1,0.4"),
     deepseek=dict(n_shared=2, n_dense=1, wscale=1.0),
     dots1=dict(n_kv=4, n_shared=2, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.5, wnorm=1),
+    dots3note=dict(n_layer=5, n_heads="4,6,4,6,6", n_shared=1, n_dense=1, gating=2, choice_bias=1, wscale=2.5, wnorm=1, latent=16, q_rank=24, hd=12, hd_v=8,
+                   n_rot=4, index_heads=12, index_types="10100", window=9, windowed="01011", latent_windowed=24, hd_windowed=16, hd_v_windowed=12,
+                   freq_base_windowed=500.0, k_rot_norm=1, out_gate="head"),
     ernie4_5_moe=dict(arch="ernie4_5-moe", n_shared=1, n_dense=1, choice_bias=1, moe_step=1, tie=1),
     granitemoe=dict(n_shared=1, tie=1, n_ff=16, embedding_scale=3.0, residual_scale=0.7, attention_scale=0.25, logit_scale=0.5),
     granite_swa=dict(n_layer=4, n_shared=1, tie=1, n_ff=16, embedding_scale=3.0, residual_scale=0.7, attention_scale=0.25, logit_scale=0.5, window=9,
@@ -261,6 +265,10 @@ def add_metadata(m):
                        ("kv_lora_rank", c["latent"]), ("q_lora_rank", c["q_rank"]), ("indexer.head_count", c["index_heads"]),
                        ("indexer.key_length", c["index_heads"] and c["index_dim"]), ("indexer.top_k", c["index_heads"] and c["index_chosen"])):
             m.optional("%.attention." + key, U32, v)
+        windowed = c["latent_windowed"]
+        for key, v in (("key_length", windowed and windowed + c["n_rot"]), ("value_length", windowed), ("kv_lora_rank", windowed),
+                       ("key_length_mla", c["hd_windowed"]), ("value_length_mla", c["hd_v_windowed"])):
+            m.optional("%.attention." + key + "_swa", U32, v)
         if c["index_types"]:
             m.array("%.attention.indexer.types", BOOL, [t == "1" for t in c["index_types"]])
     else:
@@ -370,23 +378,27 @@ def add_attention(m, p, i):
 
 def add_latent_attention(m, p, i):
     c = m.c
-    n_embd, n_head, rank, latent, nope = c["n_embd"], c["n_head"], c["q_rank"], c["latent"], c["hd"] - c["n_rot"]
+    windowed = "_windowed" if c["latent_windowed"] and c["windowed"][i] == "1" else ""
+    n_embd, n_head_i, rank, latent, hd, hd_v = c["n_embd"], n_head(c, i), c["q_rank"], c["latent" + windowed], c["hd" + windowed], c["hd_v" + windowed]
+    nope = hd - c["n_rot"]
     m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
     if rank:
         m.matrix(p + "attn_q_a.weight", [n_embd, rank], 1.2)
         m.vector(p + "attn_q_a_norm.weight", [rank], 0.15, 1)
-        m.matrix(p + "attn_q_b.weight", [rank, n_head * c["hd"]], 1.5)
+        m.matrix(p + "attn_q_b.weight", [rank, n_head_i * hd], 1.5)
     else:
-        m.matrix(p + "attn_q.weight", [n_embd, n_head * c["hd"]], 1.5)
+        m.matrix(p + "attn_q.weight", [n_embd, n_head_i * hd], 1.5)
     m.matrix(p + "attn_kv_a_mqa.weight", [n_embd, latent + c["n_rot"]], 1.2)
     m.vector(p + "attn_kv_a_norm.weight", [latent], 0.15, 1)
-    m.matrix(p + "attn_k_b.weight", [nope, latent, n_head], 1.5)
-    m.matrix(p + "attn_v_b.weight", [latent, c["hd_v"], n_head], 1.2)
+    if c["k_rot_norm"]:
+        m.vector(p + "attn_k_norm.weight", [c["n_rot"]], 0.15, 1.25)
+    m.matrix(p + "attn_k_b.weight", [nope, latent, n_head_i], 1.5)
+    m.matrix(p + "attn_v_b.weight", [latent, hd_v, n_head_i], 1.2)
     if c["out_gate"]:
-        m.matrix(p + "attn_gate.weight", [n_embd, n_head if c["out_gate"] == "head" else n_head * c["hd_v"]], 1.3)
-    m.matrix(p + "attn_output.weight", [n_head * c["hd_v"], n_embd], 2)
+        m.matrix(p + "attn_gate.weight", [n_embd, n_head_i if c["out_gate"] == "head" else n_head_i * hd_v], 1.3)
+    m.matrix(p + "attn_output.weight", [n_head_i * hd_v, n_embd], 2)
     if c["sinks"]:
-        m.vector(p + "attn_sinks.weight", [n_head], 1, 0.5)
+        m.vector(p + "attn_sinks.weight", [n_head_i], 1, 0.5)
     if c["index_heads"] and (not c["index_types"] or c["index_types"][i] == "1"):
         m.matrix(p + "indexer.attn_q_b.weight", [rank, c["index_heads"] * c["index_dim"]], 1.5)
         m.matrix(p + "indexer.attn_k.weight", [n_embd, c["index_dim"]], 1.5)
