@@ -126,7 +126,7 @@ static double class_speed(const struct doctor *d, const char *folder, char *name
     /* of what a link carries: large random reads in a good depth reach more of it on any drive that deserves its link
      */
     static const double nvme_share = 0.5, sata_ssd = 300e6, disk = 80e6;
-    char device[512];
+    char device[512 + sizeof "/device/device"]; /* of a folder of doctor_drive */
     struct doctor_link link;
     snprintf(device, sizeof device, "%s/device/device", folder);
     if (doctor_read_link(d, device, &link)) {
