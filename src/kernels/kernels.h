@@ -81,7 +81,7 @@ enum kernel_act_fn {
     KERNEL_SWIGLU_OAI,   /* gpt-oss, of g = min(x, 7) and u = clamp(up, -7, 7): g / (1 + exp(-1.702 g)) * (u + 1) */
     KERNEL_NO_ACT,       /* x */
     KERNEL_RELU,         /* max(x, 0) */
-    KERNEL_SOFTPLUS,     /* log(1 + exp(x)), in double by the C library; above 20 x itself */
+    KERNEL_SOFTPLUS,     /* log(1 + exp(x)) */
     KERNEL_SILU_CLAMPED, /* KERNEL_SILU of min(x, limit); without a limit the same */
     KERNEL_N_ACT_FN
 };

@@ -33,6 +33,19 @@ static inline v16 tanh16(v16 x)
     return v16_if_less(mag, v16_set1(TANH_SMALL), small, v16_copysign(large, x));
 }
 
+static inline v16 softplus16(v16 x)
+{
+    v16 y = exp16(v16_sub(v16_set1(0.0f), v16_abs(x))), large = v16_set1(LOG1P_LARGE);
+    v16 f = v16_if_less(large, y, v16_mul(v16_sub(y, v16_set1(1.0f)), v16_set1(0.5f)), y);
+    v16 s = v16_div(f, v16_add(f, v16_set1(2.0f))), z = v16_mul(s, s), half = v16_mul(v16_mul(f, f), v16_set1(0.5f));
+    v16 p = v16_fma(z, v16_set1(LOG1P_P3), v16_set1(LOG1P_P2));
+    p = v16_fma(z, p, v16_set1(LOG1P_P1));
+    p = v16_fma(z, p, v16_set1(LOG1P_P0));
+    v16 l = v16_add(f, v16_fms(s, v16_add(half, v16_mul(z, p)), half));
+    l = v16_if_less(large, y, v16_add(l, v16_set1(LOG1P_LN2)), l);
+    return v16_add(v16_max(v16_set1(0.0f), x), l);
+}
+
 /* n values from p, 1 <= n; more than 16 count as 16 */
 static inline v16 load_upto(const float *p, int64_t n)
 {
@@ -134,6 +147,10 @@ KERNELS_ALWAYS_INLINE void act_mul(enum kernel_act_fn fn, float limit, float *y,
             store_upto(y + i, v16_mul(x, u), n - i);
             continue;
         }
+        if (fn == KERNEL_SOFTPLUS) {
+            store_upto(y + i, v16_mul(softplus16(x), u), n - i);
+            continue;
+        }
         if (fn == KERNEL_SWIGLU_OAI) {
             x = at_most(OAI_LIMIT, x);
             u = v16_add(within(OAI_LIMIT, u), v16_set1(1.0f));
@@ -168,7 +185,7 @@ void OPS_NAME(act_mul)(enum kernel_act_fn fn, float limit, float *y, const float
     else if (fn == KERNEL_RELU)
         act_mul(KERNEL_RELU, 0, y, gate, up, n);
     else if (fn == KERNEL_SOFTPLUS)
-        act_mul_scalar(fn, 0, y, gate, up, n);
+        act_mul(KERNEL_SOFTPLUS, 0, y, gate, up, n);
     else if (limit > 0 && fn == KERNEL_SILU_CLAMPED)
         act_mul(KERNEL_SILU_CLAMPED, limit, y, gate, up, n);
     else if (limit > 0)

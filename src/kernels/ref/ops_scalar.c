@@ -47,6 +47,18 @@ static float tanh_scalar(float x)
     return mag < TANH_SMALL ? small : large;
 }
 
+static float softplus_scalar(float x)
+{
+    float y = exp_scalar(-fabsf(x));
+    bool is_large = LOG1P_LARGE < y;
+    float f = is_large ? (y - 1.0f) * 0.5f : y, s = f / (f + 2.0f), z = s * s, half = f * f * 0.5f;
+    float p = fmaf(z, LOG1P_P3, LOG1P_P2);
+    p = fmaf(z, p, LOG1P_P1);
+    p = fmaf(z, p, LOG1P_P0);
+    float l = f + fmaf(s, half + z * p, -half);
+    return (0.0f > x ? 0.0f : x) + (is_large ? l + LOG1P_LN2 : l);
+}
+
 static float lane_tree(float lane[16])
 {
     for (int width = 8; width > 0; width /= 2)
@@ -125,7 +137,7 @@ void act_mul_scalar(enum kernel_act_fn fn, float limit, float *y, const float *g
     }
     if (fn == KERNEL_SOFTPLUS) {
         for (int64_t i = 0; i < n; i++)
-            y[i] = (gate[i] > 20 ? gate[i] : (float)log1p(exp((double)gate[i]))) * up[i];
+            y[i] = softplus_scalar(gate[i]) * up[i];
         return;
     }
     if (fn == KERNEL_NO_ACT || fn == KERNEL_RELU) {
