@@ -200,7 +200,7 @@ MUST_USE err_code load_window_rope(struct loader *l, bool is_plain, struct atten
 
 /* Which layers attend to a window, as the file's pattern says, which must be there: these rotate by
  * rope.dimension_count_swa elements, or as many as the others, and by a base of their own, 10000 unless the file says
- * otherwise. For models whose layers load_transformer has loaded without windows. */
+ * otherwise. For models whose layers are loaded. */
 MUST_USE err_code load_pattern_windows(struct loader *l, struct err *e);
 
 /* What a convolution of recurrent layers is called. */
