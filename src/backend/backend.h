@@ -329,8 +329,9 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             beta [n_head_v][M], from, to.  out: [n_head_v*dv][M].  vec[0]: dt bias [n_decay*n_head_v], vec[1]: a
  *             [n_head_v]; delta; state[0]: [dk][dv][n_head_v].
  *             q and k are divided by sqrt(sum of squares + eps), q also by sqrt(dk);
- *             decay = exp(a * softplus(alpha + dt)), or exp(least_log * sigmoid(a * (alpha + dt))) where least_log is
- *             below 0; a head has n_decay of them: 1, or dk, one for each key dimension.  beta passes through sigmoid
+ *             decay = exp(a * softplus(alpha + dt)), or exp(bound * sigmoid(a * (alpha + dt))) where
+ *             delta.min_log_decay, the bound, is below 0; a head has n_decay of them: 1, or dk, one for each key
+ *             dimension.  beta passes through sigmoid
  * SSM         as DELTA, but n_decay is 1 and beta is absent: it is softplus(alpha + dt), q and k are taken as they
  *             are, and nothing that the state has is subtracted from v (kernels.h).  vec[2]: skip [n_head_v]
  * ACT_MUL     in: gate, up.  out: like up.  act, act_limit.  Rows of gate may be shorter by a whole factor: an element
@@ -349,16 +350,18 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  * STREAMS_OUT in: y [n][M], x [n_stream*n][M], mix with b as STREAMS_IN leaves it; without c streams are not mixed.
  *             out: the same x
  * ROUTE       in: x [n_embd][M], token ids I32 [M] where vec[3] is there.  out: ids I32 [k][M], weights F32 [k][M],
- * scores F32 [n_expert][M] or absent: what choosing starts from, without vec[1] and on one scale: the softmax over all
- * experts or the sigmoid of each, and 0 for experts of groups that were not kept.  weight[0]: router
- * [n_expert][n_embd]; vec[0]: its bias or absent; vec[1]: added to the scores for choosing only, or absent; vec[2]:
- * what each expert's final weight is multiplied by, or absent; vec[3]: the experts of each token of the vocabulary, I32
- * [k][n_vocab], or absent: then nothing is chosen; route EXPERTS     in: x [n_embd][M], ids (-1: none), slots I32
- * [n_expert] (-1: not this time), weights F32 [k][M] that multiply what gate and up give, or absent.  out: y
- * [n_embd][k][M], and [n_hidden][k][M] what down is multiplied by, or absent; rows of absent experts untouched in both.
- * slot_pool; vec[enum expert_matrix]: biases [n_ff][n_expert] of gate and up, [n_embd][n_expert] of down, by expert and
- * not by slot, or absent; experts COMBINE     in: y, weights or absent (1), shared [n_embd][M] or absent, shared gate
- * [1][M] or absent (passed through sigmoid).  out: [n_embd][M] */
+ *             scores F32 [n_expert][M] or absent: what choosing starts from, without vec[1] and on one scale: the
+ *             softmax over all experts or the sigmoid of each, and 0 for experts of groups that were not kept.
+ *             weight[0]: router [n_expert][n_embd]; vec[0]: its bias or absent; vec[1]: added to the scores for
+ *             choosing only, or absent; vec[2]: what each expert's final weight is multiplied by, or absent; vec[3]:
+ *             the experts of each token of the vocabulary, I32 [k][n_vocab], or absent: then nothing is chosen; route
+ * EXPERTS     in: x [n_embd][M], ids (-1: none), slots I32 [n_expert] (-1: not this time), weights F32 [k][M] that
+ *             multiply what gate and up give, or absent.  out: y [n_embd][k][M], and [n_hidden][k][M] what down is
+ *             multiplied by, or absent; rows of absent experts untouched in both.  slot_pool; vec[enum
+ *             expert_matrix]: biases [n_ff][n_expert] of gate and up, [n_embd][n_expert] of down, by expert and not
+ *             by slot, or absent; experts
+ * COMBINE     in: y, weights or absent (1), shared [n_embd][M] or absent, shared gate [1][M] or absent (passed through
+ *             sigmoid).  out: [n_embd][M] */
 struct op {
     enum op_kind kind;
     struct tensor in[OP_MAX_IN];
@@ -407,10 +410,10 @@ struct op {
         } conv;
         struct {
             int64_t n_head_k;
-            bool grouped;    /* value head h asks key head h / (n_head_v / n_head_k), else h % n_head_k */
-            float eps;       /* of DELTA */
-            float least_log; /* of DELTA: the logarithm of the smallest decay; 0: there is none */
-        } delta;             /* of DELTA and SSM */
+            bool grouped;        /* value head h asks key head h / (n_head_v / n_head_k), else h % n_head_k */
+            float eps;           /* of DELTA */
+            float min_log_decay; /* of DELTA: a lower bound of the decays' logarithm, below 0; 0: there is none */
+        } delta;                 /* of DELTA and SSM */
         struct {
             enum act_fn act;
             float act_limit; /* of ACT_SILU and ACT_SILU_CLAMPED, for both factors (kernels.h); 0: none */

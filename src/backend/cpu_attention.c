@@ -588,7 +588,7 @@ static bool cut(struct attn_loop *l, struct cpu *c, int64_t n_share)
     cut_tiles(l);
     if (n_thread == 1 || l->cut.n_unit < a->m || n_share * l->cut.n_unit >= TASKS_PER_THREAD * n_thread)
         return true;
-    return cut_spans(&l->cut, a, most) ? place_spans(l, c, n_share, most) : true;
+    return !cut_spans(&l->cut, a, most) || place_spans(l, c, n_share, most);
 }
 
 /* A thread's work space: the softmaxes of a span and of those before it, a partial result, a decoded block. */

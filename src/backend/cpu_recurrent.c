@@ -122,16 +122,16 @@ static void find_decays(const struct delta_loop *d, int64_t head, int64_t i)
     const struct kernels *kern = d->c->kernels;
     const float *alpha = tensor_row(&d->op->in[1], i) + head * d->n_decay;
     const float *dt = (const float *)tensor_data(&d->op->vec[0]) + head * d->n_decay;
-    float a = ((const float *)tensor_data(&d->op->vec[1]))[head], least_log = d->op->delta.least_log, sum;
+    float a = ((const float *)tensor_data(&d->op->vec[1]))[head], min_log_decay = d->op->delta.min_log_decay, sum;
     float *decay = d->decay + (head * d->m + i) * d->n_decay, gate[AT_ONCE], by[AT_ONCE];
     for (int64_t j = 0, n; j < d->n_decay; j += n) {
         n = d->n_decay - j < AT_ONCE ? d->n_decay - j : AT_ONCE;
         for (int64_t x = 0; x < n; x++) {
             float step = alpha[j + x] + dt[j + x];
-            gate[x] = least_log < 0 ? a * step : step;
-            by[x] = least_log < 0 ? least_log : d->is_space ? 1 : a;
+            gate[x] = min_log_decay < 0 ? a * step : step;
+            by[x] = min_log_decay < 0 ? min_log_decay : d->is_space ? 1 : a;
         }
-        kern->act_mul(least_log < 0 ? KERNEL_SIGMOID : KERNEL_SOFTPLUS, 0, decay + j, gate, by, n);
+        kern->act_mul(min_log_decay < 0 ? KERNEL_SIGMOID : KERNEL_SOFTPLUS, 0, decay + j, gate, by, n);
     }
     if (d->is_space) {
         d->beta[head * d->m + i] = *decay;

@@ -408,8 +408,8 @@ static err_code check_delta(const struct op_checker *c)
     const int64_t *ne = op->state[0].page.ne;
     int64_t m = n_token(op), n_head_k = op->delta.n_head_k;
     TRY(check_float_state(c, 0, "the state", ANY, ANY, ANY));
-    CHECK(c, op->delta.least_log <= 0 && (op->kind == OP_DELTA || op->delta.least_log == 0), "least_log is %g",
-          (double)op->delta.least_log);
+    CHECK(c, op->delta.min_log_decay <= 0 && (op->kind == OP_DELTA || op->delta.min_log_decay == 0),
+          "min_log_decay is %g", (double)op->delta.min_log_decay);
     CHECK(c, n_head_k > 0 && ne[2] % n_head_k == 0, "there are %lld value heads for %lld key heads", (long long)ne[2],
           (long long)n_head_k);
     TRY(check_rows(c, "q, k and v", &op->in[0], 2 * n_head_k * ne[0] + ne[2] * ne[1], ANY));

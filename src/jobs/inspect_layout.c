@@ -159,8 +159,8 @@ static void say_mixing(struct inspect_words *w, const struct model *m, const str
     say(w, ": %lld key heads of %lld, %lld value heads of %lld", (long long)r->n_head_k, (long long)r->dk,
         (long long)r->n_head_v, (long long)r->dv);
     say(w, r->n_alpha > r->n_head_v ? "\na decay for each key dimension, " : "\n");
-    if (r->least_log < 0)
-        say(w, "at least e^%g, ", (double)r->least_log);
+    if (r->min_log_decay < 0)
+        say(w, "at least e^%g, ", (double)r->min_log_decay);
     say(w, "after");
     say(w, " a convolution over %lld tokens", (long long)r->n_tap);
 }

@@ -1,5 +1,6 @@
 /* bailingmoe (Ling) and bailingmoe2 (Ling 2, Ring 2). Leading dense layers, shared experts; the second has norms over
- * heads of q and k, partial rope in NeoX's order, and sigmoid scores with a correction bias and a grouped choice. */
+ * heads of q and k, partial rope in NeoX's order, and sigmoid scores with a correction bias and a grouped choice.
+ * bailingmoe3 (Ling 3) is of Kimi Linear's kind: arch_kimi_linear.c. */
 #include "model/loader.h"
 
 err_code arch_bailingmoe_load(struct loader *l, struct err *e)

@@ -43,8 +43,7 @@ static err_code load_latent(struct loader *l, enum route_score score, const stru
         if (index)
             TRY(load_position_index(l, i, index, &y->attn, e));
         TRY(load_vector(l, i, "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));
-        y->is_moe = load_find(l, i, "ffn_gate_inp.weight") != NULL;
-        TRY(y->is_moe ? load_moe(l, i, &rules, &y->moe, e) : load_ffn(l, i, &y->ffn, e));
+        TRY(load_moe_or_ffn(l, i, &rules, y, e));
     }
     return load_temperature(l, e);
 }

@@ -15,8 +15,7 @@ static err_code load_layer(struct loader *l, int64_t i, struct err *e)
     if (!y->attn.window)
         TRY(load_position_index(l, i, &index, &y->attn, e));
     TRY(load_vector(l, i, "ffn_norm.weight", l->m->n_embd, true, &y->ffn_norm, e));
-    y->is_moe = load_find(l, i, "ffn_gate_inp.weight") != NULL;
-    return y->is_moe ? load_moe(l, i, &rules, &y->moe, e) : load_ffn(l, i, &y->ffn, e);
+    return load_moe_or_ffn(l, i, &rules, y, e);
 }
 
 err_code arch_dots3note_load(struct loader *l, struct err *e)

@@ -24,10 +24,7 @@ static err_code load_layer(struct loader *l, int64_t i, struct err *e)
     TRY(load_vector(l, i, "attn_norm.weight", n_embd, true, &y->attn_norm, e));
     TRY(load_attention_part(l, i, &y->attn, e));
     TRY(load_vector(l, i, "ffn_norm.weight", n_embd, true, &y->ffn_norm, e));
-    y->is_moe = load_find(l, i, "ffn_gate_inp.weight") != NULL;
-    if (!y->is_moe)
-        return load_ffn(l, i, &y->ffn, e);
-    TRY(load_moe(l, i, &rules, &y->moe, e));
+    TRY(load_moe_or_ffn(l, i, &rules, y, e));
     return load_layer_f32_opt(l, "swiglu_clamp_exp", i, &load_factor_range, &y->moe.act_limit, e);
 }
 

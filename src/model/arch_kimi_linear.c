@@ -1,6 +1,6 @@
 /* kimi-linear (Kimi Linear 48B-A3B): gated delta nets with a decay for each key dimension (KDA), and latent attention
  * without rope in the layers that have heads of keys; sigmoid scores with a bias for choosing, weights renormalised, a
- * shared expert, leading dense layers. bailingmoe3 (Ling 3) is of the same kind: its decays have a smallest one, they
+ * shared expert, leading dense layers. bailingmoe3 (Ling 3) is of the same kind: its decays have a lower bound, they
  * and the gates of outputs are not low-rank, and attention has rope and gates. */
 #include <stdio.h>
 
@@ -71,8 +71,7 @@ static err_code load_layers(struct loader *l, const struct moe_rules *rules, boo
         y->is_recurrent = n_head_kv == 0;
         TRY(y->is_recurrent ? load_kda(l, i, &y->recurrent, e) : load_latent_attention(l, i, has_rope, &y->attn, e));
         TRY(load_vector(l, i, "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));
-        y->is_moe = load_find(l, i, "ffn_gate_inp.weight") != NULL;
-        TRY(y->is_moe ? load_moe(l, i, rules, &y->moe, e) : load_ffn(l, i, &y->ffn, e));
+        TRY(load_moe_or_ffn(l, i, rules, y, e));
     }
     return ERR_OK;
 }
@@ -87,17 +86,17 @@ err_code arch_bailingmoe3_load(struct loader *l, struct err *e)
 {
     static const struct moe_rules rules = {.score = ROUTE_SIGMOID};
     static const struct f32_range range = {-100, -1e-3f, false};
-    float least_log = 0;
+    float min_log_decay = 0;
     bool is_safe = true;
     TRY(load_layers(l, &rules, true, e));
-    TRY(load_f32(l, "kda.gate_lower_bound", &range, &least_log, e));
+    TRY(load_f32(l, "kda.gate_lower_bound", &range, &min_log_decay, e));
     TRY(load_bool_opt(l, "kda.safe_gate", &is_safe, e));
     if (!is_safe)
         return err_set(e, ERR_UNSUPPORTED, "%s: bailingmoe3.kda.safe_gate is false: this version takes true",
                        gguf_file_path(l->g, 0));
     for (int64_t i = 0; i < l->m->n_layer; i++) {
         struct layer *y = &l->m->layers[i];
-        y->recurrent.least_log = y->is_recurrent ? least_log : 0;
+        y->recurrent.min_log_decay = y->is_recurrent ? min_log_decay : 0;
         if (!y->is_recurrent)
             TRY(load_attention_gate(l, i, ACT_SIGMOID, &y->attn, e));
         TRY(load_act_limits(l, i, y, e));

@@ -72,8 +72,7 @@ static err_code load_hybrid(struct loader *l, bool grouped, struct err *e)
         TRY(y->is_recurrent ? load_delta_net(l, i, grouped, &y->recurrent, e)
                             : load_attention(l, i, ROPE_NEOX, QK_NORM_HEAD, &y->attn, e));
         TRY(load_vector(l, i, "post_attention_norm.weight", m->n_embd, true, &y->ffn_norm, e));
-        y->is_moe = load_find(l, i, "ffn_gate_inp.weight") != NULL;
-        TRY(y->is_moe ? load_moe(l, i, &rules, &y->moe, e) : load_ffn(l, i, &y->ffn, e));
+        TRY(load_moe_or_ffn(l, i, &rules, y, e));
     }
     return ERR_OK;
 }

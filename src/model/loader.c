@@ -911,6 +911,12 @@ err_code load_token_experts(struct loader *l, int64_t layer, struct moe_layer *y
     return code;
 }
 
+err_code load_moe_or_ffn(struct loader *l, int64_t layer, const struct moe_rules *rules, struct layer *y, struct err *e)
+{
+    y->is_moe = load_find(l, layer, "ffn_gate_inp.weight") != NULL;
+    return y->is_moe ? load_moe(l, layer, rules, &y->moe, e) : load_ffn(l, layer, &y->ffn, e);
+}
+
 static err_code find_mixer(struct loader *l, int64_t layer, const struct transformer_rules *r, struct layer *y,
                            struct err *e)
 {
@@ -940,8 +946,7 @@ err_code load_transformer(struct loader *l, const struct transformer_rules *r, s
         y->ffn_norm = y->attn_norm;
         if (!r->is_parallel)
             TRY(load_vector(l, i, r->ffn_norm ? r->ffn_norm : "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));
-        y->is_moe = load_find(l, i, "ffn_gate_inp.weight") != NULL;
-        TRY(y->is_moe ? load_moe(l, i, &r->moe, &y->moe, e) : load_ffn(l, i, &y->ffn, e));
+        TRY(load_moe_or_ffn(l, i, &r->moe, y, e));
     }
     return ERR_OK;
 }

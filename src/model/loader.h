@@ -248,6 +248,10 @@ MUST_USE err_code load_ungated_ffn(struct loader *l, int64_t layer, enum act_fn 
 MUST_USE err_code load_moe(struct loader *l, int64_t layer, const struct moe_rules *rules, struct moe_layer *y,
                            struct err *e);
 
+/* Loads a layer's experts where it has a router, else a dense feed-forward part. */
+MUST_USE err_code load_moe_or_ffn(struct loader *l, int64_t layer, const struct moe_rules *rules, struct layer *y,
+                                  struct err *e);
+
 /* Loads ffn_gate_tid2eid, which experts each token of the vocabulary has. */
 MUST_USE err_code load_token_experts(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e);
 

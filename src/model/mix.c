@@ -264,7 +264,7 @@ static void recur(const struct pass *p, const struct recurrent *r, const struct 
                                            .out = {*out},
                                            .vec = {r->dt, r->a, r->skip},
                                            .state = {state->rule},
-                                           .delta = {r->n_head_k, r->grouped, p->m->norm_eps, r->least_log}});
+                                           .delta = {r->n_head_k, r->grouped, p->m->norm_eps, r->min_log_decay}});
 }
 
 /* Rows [row, row + n) of layer i's part of what is kept of all layers, of ne0 each; 0: none. */

@@ -146,7 +146,7 @@ struct recurrent {
     struct weight *gate;        /* [n_mixed][n_embd], of RECURRENCE_CONV */
     struct weight *z;           /* [n_out][n_embd or n_rank], which scales what goes into out by z_act */
     enum act_fn z_act;
-    float least_log;                /* the logarithm of the smallest decay; 0: there is none */
+    float min_log_decay;            /* a lower bound of the decays' logarithm, below 0; 0: there is none */
     struct weight *alpha;           /* [n_alpha][n_embd or n_rank], the decay of the state */
     int64_t n_alpha;                /* n_head_v, or n_head_v * dk: each key dimension has a decay */
     int64_t n_rank;                 /* rank of z and alpha; 0 where they are not low-rank */

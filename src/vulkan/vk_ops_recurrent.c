@@ -60,7 +60,7 @@ void vk_op_delta(struct vk *v, const struct op *op)
         uint64_t x, alpha, beta, from, to, y, dt, a;
         struct vk_paged state;
         uint32_t n_head_k, n_head_v, dv, is_grouped, m;
-        float eps, least_log;
+        float eps, min_log_decay;
     } push = {.x = vk_address(&op->in[0]),
               .alpha = vk_address(&op->in[1]),
               .beta = vk_address(is_space ? &op->vec[2] : &op->in[2]),
@@ -76,7 +76,7 @@ void vk_op_delta(struct vk *v, const struct op *op)
               .is_grouped = op->delta.grouped,
               .m = (uint32_t)m,
               .eps = op->delta.eps,
-              .least_log = op->delta.least_log};
+              .min_log_decay = op->delta.min_log_decay};
     struct vk_touched x = {0};
     for (int i = 0; i < 5; i++)
         vk_reads(&x, &op->in[i]);

@@ -728,7 +728,7 @@ struct delta_data {
     float x[R_M * D_MIXED], alpha[R_M * D_HEAD_V * D_K], beta[R_M * D_HEAD_V], dt[D_HEAD_V * D_K], a[D_HEAD_V];
     float skip[D_HEAD_V];
     int n_decay; /* of a head: 1 or D_K */
-    float least_log;
+    float min_log_decay;
     float state[D_HEAD_V * D_V * D_K], out[R_M * D_HEAD_V * D_V], after[D_HEAD_V * D_V * D_K];
 };
 
@@ -746,7 +746,7 @@ static double decay_of(const struct delta_data *d, int t, int head, int j)
 {
     int i = head * d->n_decay + j % d->n_decay;
     double step = (double)d->alpha[t * D_HEAD_V * d->n_decay + i] + (double)d->dt[i], a = (double)d->a[head];
-    return exp(d->least_log < 0 ? (double)d->least_log / (1 + exp(-a * step)) : a * log(1 + exp(step)));
+    return exp(d->min_log_decay < 0 ? (double)d->min_log_decay / (1 + exp(-a * step)) : a * log(1 + exp(step)));
 }
 
 /* One value head by the definition, in double: its state matrix decays, forgets what it knew under k, learns v. */
@@ -802,14 +802,14 @@ static void expect_space_head(const struct delta_data *d, int head, int head_k)
         assert_true(fabs((double)d->after[head * D_V * D_K + i] - s[i / D_K][i % D_K]) < 1e-4);
 }
 
-/* The delta rule with so many decays a head, which may have a smallest one, or a state space. */
-static void expect_recurrence(struct fixture *f, bool is_space, int n_decay, float least_log)
+/* The delta rule with so many decays a head, which may have a lower bound, or a state space. */
+static void expect_recurrence(struct fixture *f, bool is_space, int n_decay, float min_log_decay)
 {
     static const int32_t page_0[R_M];
     int n_alpha = D_HEAD_V * n_decay;
     struct delta_data *d = calloc(1, sizeof *d);
     d->n_decay = n_decay;
-    d->least_log = least_log;
+    d->min_log_decay = min_log_decay;
     for (int grouped = 0; grouped < 2; grouped++) {
         fill(f, d->skip, D_HEAD_V);
         fill(f, d->x, R_M * D_MIXED);
@@ -822,14 +822,15 @@ static void expect_recurrence(struct fixture *f, bool is_space, int n_decay, flo
         d->alpha[1] = -30;
         for (int i = 0; i < D_HEAD_V; i++)
             d->a[i] = -fabsf(d->a[i]) / 4;
-        struct op op = {.kind = OP_DELTA,
-                        .in = {tensor_f32(f, D_MIXED, R_M, 1, d->x), tensor_f32(f, n_alpha, R_M, 1, d->alpha),
-                               tensor_f32(f, D_HEAD_V, R_M, 1, d->beta), tensor_i32(f, R_M, 1, page_0),
-                               tensor_i32(f, R_M, 1, page_0)},
-                        .out = {tensor_f32(f, D_HEAD_V * D_V, R_M, 1, NULL)},
-                        .vec = {tensor_f32(f, n_alpha, 1, 1, d->dt), tensor_f32(f, D_HEAD_V, 1, 1, d->a)},
-                        .state = {paged_zeros(f, ELEM_F32, D_K, D_V, D_HEAD_V, 1, false)},
-                        .delta = {.n_head_k = D_HEAD_K, .grouped = grouped, .eps = D_EPS, .least_log = least_log}};
+        struct op op = {
+            .kind = OP_DELTA,
+            .in = {tensor_f32(f, D_MIXED, R_M, 1, d->x), tensor_f32(f, n_alpha, R_M, 1, d->alpha),
+                   tensor_f32(f, D_HEAD_V, R_M, 1, d->beta), tensor_i32(f, R_M, 1, page_0),
+                   tensor_i32(f, R_M, 1, page_0)},
+            .out = {tensor_f32(f, D_HEAD_V * D_V, R_M, 1, NULL)},
+            .vec = {tensor_f32(f, n_alpha, 1, 1, d->dt), tensor_f32(f, D_HEAD_V, 1, 1, d->a)},
+            .state = {paged_zeros(f, ELEM_F32, D_K, D_V, D_HEAD_V, 1, false)},
+            .delta = {.n_head_k = D_HEAD_K, .grouped = grouped, .eps = D_EPS, .min_log_decay = min_log_decay}};
         if (is_space) {
             op.kind = OP_SSM;
             backend_buffer_close(f->device, &op.in[2].buffer);

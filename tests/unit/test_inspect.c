@@ -813,7 +813,7 @@ static void layout_tells_decays_by_dimension(void **state)
                   "    shared expert 16 wide\n");
 }
 
-static void layout_tells_the_smallest_decay_and_gates(void **state)
+static void layout_tells_bounds_of_decays_and_gates(void **state)
 {
     char *text;
     struct err e = {0};
@@ -893,7 +893,7 @@ int main(void)
         cmocka_unit_test(layout_tells_what_stands_beside_attention),
         cmocka_unit_test(layout_tells_what_is_recurrent),
         cmocka_unit_test(layout_tells_decays_by_dimension),
-        cmocka_unit_test(layout_tells_the_smallest_decay_and_gates),
+        cmocka_unit_test(layout_tells_bounds_of_decays_and_gates),
         cmocka_unit_test(json_has_the_layout_and_what_a_token_reads),
     };
     return cmocka_run_group_tests_name("inspect", tests, make_folder, remove_folder);

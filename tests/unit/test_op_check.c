@@ -316,7 +316,7 @@ static void parameters_out_of_range_are_refused(void **test_state)
     route.route.n_group_used = 5;
     experts.experts.sort_cutoff = 0;
     delta.delta.n_head_k = 3;
-    growing.delta.least_log = 1;
+    growing.delta.min_log_decay = 1;
     far.rope.off = DIM - 15;
     index.index.ratio = -1;
     beside.attention.ratio = 4; /* there is no compressed cache */

@@ -18,7 +18,7 @@ layout(push_constant) uniform Push {
     Floats y, dt, a;
     Paged state;
     uint n_head_k, n_head_v, dv, is_grouped, m;
-    float eps, least_log;
+    float eps, min_log_decay;
 } p;
 
 const uint N_THREAD = 64, LANES = N_THREAD / DIMS;
@@ -59,8 +59,8 @@ float decay_of(uint t, uint head, uint i, out float step_size)
 {
     uint at = head * N_DECAY + i;
     step_size = p.alpha.d[t * p.n_head_v * N_DECAY + at] + p.dt.d[at];
-    if (p.least_log < 0.0)
-        return exp_of(p.least_log * sigmoid(p.a.d[head] * step_size));
+    if (p.min_log_decay < 0.0)
+        return exp_of(p.min_log_decay * sigmoid(p.a.d[head] * step_size));
     step_size = softplus(step_size);
     precise float decay = exp_of(step_size * p.a.d[head]);
     return decay;

@@ -40,7 +40,7 @@ DEFAULTS = dict(
     moe_latent=0, n_ff_exps="", n_useds="",  # the width that experts work in; and by layer "16,0,..."
     compress="", compress_base=0.0, o_groups=0, o_rank=0,  # compressed keys, tokens for each by layer "0,4,..."; what they rotate by; grouped output
     streams=0, sinkhorn=4, stream_magnitude=0.0, hash_layers=0,  # hyper-connections, which mix streams or have a magnitude; leading layers whose experts a table gives by token
-    least_log=0.0,  # of a decay; then decays and gates are not low-rank
+    min_log_decay=0.0,  # of a decay; then decays and gates are not low-rank
     recurrence="delta",  # "delta": gated delta nets, "kda": those with a decay for each key dimension, "mamba2": state spaces, "conv": short convolutions
 )
 
@@ -49,7 +49,7 @@ FAMILIES = dict(
     bailingmoe2=dict(n_shared=1, n_dense=1, fused_qkv=1, qk_norm="head", n_rot=4, gating=2, choice_bias=1, groups=4, groups_used=2,
                      wscale=2.5, wnorm=1),
     bailingmoe3=dict(n_layer=5, n_shared=1, n_dense=1, gating=2, choice_bias=1, groups=4, groups_used=2, wscale=2.5, wnorm=1, recurrence="kda",
-                     recurrent="11011", state=24, least_log=-5.0, latent=16, q_rank=24, hd=12, hd_v=8, n_rot=4, out_gate="head",
+                     recurrent="11011", state=24, min_log_decay=-5.0, latent=16, q_rank=24, hd=12, hd_v=8, n_rot=4, out_gate="head",
                      limits="0,0.5,0,0.8,1.2", shared_limits="0.9,0,0.6,1.1,0.4"),
     deepseek=dict(n_shared=2, n_dense=1, wscale=1.0),
     dots1=dict(n_kv=4, n_shared=2, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.5, wnorm=1),
@@ -328,7 +328,7 @@ def add_metadata(m):
     elif c["recurrent"] and c["recurrence"] == "kda":
         m.key("%.ssm.conv_kernel", U32, c["conv"])
         m.key("%.kda.head_dim", U32, c["state"])
-        m.optional("%.kda.gate_lower_bound", F32, c["least_log"])
+        m.optional("%.kda.gate_lower_bound", F32, c["min_log_decay"])
     elif c["recurrent"] or c["parts"]:
         for key, v in (("conv_kernel", c["conv"]), ("state_size", c["state"]), ("group_count", c["n_key_head"]),
                        ("time_step_rank", c["n_value_head"]), ("inner_size", n_ssm_inner(c))):
@@ -466,12 +466,12 @@ def add_kda(m, p):
         m.matrix(p + "attn_" + part + ".weight", [n_embd, n], 1.2)
         m.vector(p + "ssm_conv1d_" + part + ".weight", [c["conv"], 1, n, 1], 0.5)
     for part in "fg":  # the decays and the output's gate
-        m.matrix(p + "ssm_" + part + "_a.weight", [n_embd, n if c["least_log"] else dim], 1.2)
-        if not c["least_log"]:
+        m.matrix(p + "ssm_" + part + "_a.weight", [n_embd, n if c["min_log_decay"] else dim], 1.2)
+        if not c["min_log_decay"]:
             m.matrix(p + "ssm_" + part + "_b.weight", [dim, n], 1.3)
     m.matrix(p + "ssm_beta.weight", [n_embd, n_head], 1.3)
     m.vector(p + "ssm_dt.bias", [n], 1, -1)
-    m.vector(p + "ssm_a", [1, n_head] if c["least_log"] else [1, n_head, 1, 1], 0.1, 1 if c["least_log"] else -0.5)
+    m.vector(p + "ssm_a", [1, n_head] if c["min_log_decay"] else [1, n_head, 1, 1], 0.1, 1 if c["min_log_decay"] else -0.5)
     m.vector(p + "ssm_norm.weight", [dim], 0.15, 1)
     m.matrix(p + "attn_output.weight", [n, n_embd], 2)
 
