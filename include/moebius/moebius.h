@@ -176,6 +176,10 @@ typedef struct moebius_engine_options {
     /* GPUs say how long operations take (moebius_engine_op_stats); a timestamp a dispatch, which takes a little itself.
      */
     bool time_gpus;
+    /* Loads the model's layer for multi-token prediction, too, where the file has one and it is of use
+     * (moebius_has_mtp): for moebius_guess_batch. It takes memory as the other layers do, and a few more products a
+     * token. */
+    bool mtp;
 } moebius_engine_options;
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void);
@@ -191,7 +195,8 @@ MOEBIUS_API int64_t moebius_n_ctx_train(const moebius_engine *engine); /* the co
 MOEBIUS_API int moebius_n_threads(const moebius_engine *engine);       /* of all devices */
 MOEBIUS_API int moebius_n_memory_node(const moebius_engine *engine);   /* nodes that have threads: 1 or more */
 MOEBIUS_API const char *moebius_arch(const moebius_engine *engine);    /* the file's general.architecture; borrowed */
-MOEBIUS_API int64_t moebius_n_layer(const moebius_engine *engine);
+MOEBIUS_API int64_t moebius_n_layer(const moebius_engine *engine); /* of the forward pass */
+MOEBIUS_API bool moebius_has_mtp(const moebius_engine *engine);    /* the layer for multi-token prediction is loaded */
 MOEBIUS_API int64_t moebius_n_embd(const moebius_engine *engine);             /* the width of the residual stream */
 MOEBIUS_API int64_t moebius_engine_sort_cutoff(const moebius_engine *engine); /* the one in force */
 
@@ -667,6 +672,24 @@ typedef struct moebius_batch_item {
 MOEBIUS_INLINE moebius_status moebius_eval_batch(moebius_engine *engine, const moebius_batch_item *items,
                                                  size_t n_items, moebius_error *error);
 
+/* A session that goes on with a token, and what it may go on with after that. */
+typedef struct moebius_guess_item {
+    moebius_session *session; /* each session once */
+    int32_t id;               /* the token, which was chosen but not evaluated */
+    size_t most;              /* guesses at most, 1 to 64; there is room for them in the context */
+    float least;              /* no guess is given that is less likely to be right, with all before it; 0 to 1 */
+    int32_t *ids;             /* [most] gets the guesses, */
+    float *likely;            /* [most] and how likely each is to be right, with all before it; may be NULL */
+    size_t *n;                /* gets their number */
+} moebius_guess_item;
+
+/* Guesses how sessions go on, by the model's layer for multi-token prediction (moebius_has_mtp, else MOEBIUS_USAGE): to
+ * be evaluated as drafts with the token before them. No session changes. What is guessed may depend on whether sessions
+ * were forked, parked or loaded, but their logits never do. There are no guesses where state has no room for them.
+ * L. Gloeckle et al., arXiv:2404.19737; DeepSeek-AI, arXiv:2412.19437. */
+MOEBIUS_INLINE moebius_status moebius_guess_batch(moebius_engine *engine, const moebius_guess_item *items,
+                                                  size_t n_items, moebius_error *error);
+
 /* Makes a session's tokens those of a list: keeps what is the same from the beginning, as far as the session can go
  * back to it, and evaluates the rest, so that there are logits after the last token. *n_kept (may be NULL): tokens that
  * were not computed. After a failure the session holds the beginning of the list up to its position. */
@@ -1062,6 +1085,8 @@ MOEBIUS_API moebius_status moebius_template_call_grammar_sized(const moebius_tem
                                                                moebius_error *error);
 MOEBIUS_API moebius_status moebius_eval_batch_sized(moebius_engine *engine, const moebius_batch_item *items,
                                                     size_t item_bytes, size_t n_items, moebius_error *error);
+MOEBIUS_API moebius_status moebius_guess_batch_sized(moebius_engine *engine, const moebius_guess_item *items,
+                                                     size_t item_bytes, size_t n_items, moebius_error *error);
 MOEBIUS_API void moebius_session_trace_sized(moebius_session *session, const moebius_trace *trace, size_t trace_bytes);
 MOEBIUS_API void moebius_moe_layer_at_sized(const moebius_engine *engine, int layer, moebius_moe_layer *out,
                                             size_t out_bytes);
@@ -1154,6 +1179,12 @@ MOEBIUS_INLINE moebius_status moebius_eval_batch(moebius_engine *engine, const m
                                                  size_t n_items, moebius_error *error)
 {
     return moebius_eval_batch_sized(engine, items, sizeof *items, n_items, error);
+}
+
+MOEBIUS_INLINE moebius_status moebius_guess_batch(moebius_engine *engine, const moebius_guess_item *items,
+                                                  size_t n_items, moebius_error *error)
+{
+    return moebius_guess_batch_sized(engine, items, sizeof *items, n_items, error);
 }
 
 MOEBIUS_INLINE void moebius_session_trace(moebius_session *session, const moebius_trace *trace)

@@ -98,7 +98,7 @@ static void note_hugetlb(const moebius_engine *g, size_t n_missing_bytes)
 
 err_code engine_size_model(moebius_engine *g, struct err *e)
 {
-    const struct planning_facts_params p = {.n_batch = PLANNING_BATCH};
+    const struct planning_facts_params p = {.n_batch = PLANNING_BATCH, .mtp = g->options.mtp};
     return planning_facts_describe(&g->facts, g->gguf, gguf_file_path(g->gguf, 0), &p, e);
 }
 
@@ -140,6 +140,7 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
                                              .stages = g->stages,
                                              .n_stage = engine_has_stages(g) ? g->n_stage : 0,
                                              .divide = has_places(g) ? engine_divide : NULL,
+                                             .mtp = g->options.mtp,
                                              .progress = g->options.progress ? engine_progress : NULL,
                                              .user = g};
     TRY(engine_load_model(g, &params, e));
@@ -276,7 +277,12 @@ const char *moebius_arch(const moebius_engine *engine)
 
 int64_t moebius_n_layer(const moebius_engine *engine)
 {
-    return engine->model->n_layer;
+    return engine->model->n_trunk;
+}
+
+bool moebius_has_mtp(const moebius_engine *engine)
+{
+    return engine->model->mtp.proj;
 }
 
 int64_t moebius_n_embd(const moebius_engine *engine)

@@ -321,6 +321,8 @@ MUST_USE err_code engine_warm_ranks(moebius_engine *g, const struct usage *past,
 MUST_USE err_code engine_work_need(moebius_engine *g, int64_t n_batch, struct err *e);
 /* The work space is for n_batch tokens again: a session that needed more is not admitted. */
 void engine_work_back(moebius_engine *g, int64_t n_batch);
+/* Makes what there is room for n_batch tokens. */
+MUST_USE err_code engine_work_fit(moebius_engine *g, int64_t n_batch, struct err *e);
 /* Appends tokens to sessions: moebius_eval_batch. */
 MUST_USE err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e);
 

@@ -195,6 +195,7 @@ static err_code load_experts(moebius_engine *g, struct err *e)
                                              .devices = &experts,
                                              .n_device = 1,
                                              .divide = take_division,
+                                             .mtp = g->options.mtp,
                                              .user = g};
     return engine_load_model(g, &params, e);
 }

@@ -75,7 +75,7 @@ static err_code describe(struct choosing *x, struct err *e)
 {
     struct backend *null = NULL;
     TRY(backend_null_open(&null, e));
-    const struct model_load_params p = {.describes_experts = true, .device = null};
+    const struct model_load_params p = {.describes_experts = true, .mtp = x->g->options.mtp, .device = null};
     err_code code = model_load(&x->description, x->g->gguf, &p, e);
     if (code == ERR_OK) {
         x->facts.n_layer = x->description->n_layer;

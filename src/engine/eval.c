@@ -67,7 +67,7 @@ static bool is_cancel_wanted(void *user)
 
 /* ---- work space -------------------------------------------------------------------------------------------------- */
 
-static err_code fit_work(moebius_engine *g, int64_t n_batch, struct err *e)
+err_code engine_work_fit(moebius_engine *g, int64_t n_batch, struct err *e)
 {
     if (n_batch == g->n_work)
         return ERR_OK;
@@ -134,7 +134,7 @@ int64_t moebius_session_batch(const moebius_session *session, size_t n)
 static void shrink_work(moebius_engine *g, int64_t n_batch)
 {
     struct err e;
-    err_code code = fit_work(g, n_batch, &e);
+    err_code code = engine_work_fit(g, n_batch, &e);
     for (int i = 0; i < g->n_stage; i++)
         backend_trim(g->devices[i].device);
     engine_memory_pass(g, planning_few_tokens(g->n_batch)); /* which come next, mostly */
@@ -298,7 +298,7 @@ static err_code run_pass(struct eval *v, struct err *e)
     params.n_done = &v->n_done;
     for (int64_t r = 0; r < v->n_rows; r++)
         n_tok += v->rows[r].n;
-    v->n_all = 2 * g->model->n_layer * n_tok;
+    v->n_all = 2 * g->model->n_trunk * n_tok;
     engine_memory_pass(g, n_tok);
     params.prefetch = prefetch_trial_begin(&g->prefetch, is_single);
     g->places.is_cache_used = cache_watch_begin(&g->cache, n_tok);
@@ -350,9 +350,9 @@ static err_code run_passes(struct eval *v, struct err *e)
 static err_code run_fitting(struct eval *v, struct err *e)
 {
     moebius_engine *g = v->engine;
-    err_code code = fit_work(g, pass_room(v), e);
+    err_code code = engine_work_fit(g, pass_room(v), e);
     if (code != ERR_OK)
-        code = fit_work(g, g->n_batch, e);
+        code = engine_work_fit(g, g->n_batch, e);
     if (code == ERR_OK)
         code = run_passes(v, e);
     g->n_few = is_of_few(v) ? g->n_few + 1 : 0;

@@ -101,6 +101,7 @@ static err_code size_all(struct gathering *x, struct err *e)
         struct err why = {0};
         f->kv[i].name = names[i];
         const struct model_sizes_params p = {.type = types[i],
+                                             .mtp = x->p->mtp,
                                              .n_batch = x->p->n_batch,
                                              .n_few = f->n_few,
                                              .n_logits = f->n_logits,
@@ -274,9 +275,9 @@ static err_code gather(struct gathering *x, const char *path, struct err *e)
     TRY(open_device(x, e));
     TRY(take_names(x, path, e));
     f->process_bytes = x->p->process_bytes ? x->p->process_bytes : process_bytes();
-    const struct model_load_params p = {.describes_experts = true, .device = x->null};
+    const struct model_load_params p = {.describes_experts = true, .mtp = x->p->mtp, .device = x->null};
     TRY(model_load(&x->model, x->g, &p, e));
-    f->n_layer = x->model->n_layer;
+    f->n_layer = x->model->n_trunk;
     f->n_vocab = x->model->n_vocab;
     f->n_ctx_train = x->model->n_ctx_train;
     list_lengths(f, x->p->n_ctx ? x->p->n_ctx : min_i64(PLANNING_CTX, f->n_ctx_train));

@@ -35,12 +35,13 @@ static err_code load_latent(struct loader *l, enum route_score score, const stru
 {
     const struct moe_rules rules = {.score = score};
     struct model *m = l->m;
+    l->can_mtp = true;
     TRY(load_trunk(l, e));
     for (int64_t i = 0; i < m->n_layer; i++) {
         struct layer *y = &m->layers[i];
         TRY(load_vector(l, i, "attn_norm.weight", m->n_embd, true, &y->attn_norm, e));
         TRY(load_latent_attention(l, i, true, &y->attn, e));
-        if (index)
+        if (index && i < m->n_trunk) /* the layer for multi-token prediction sees all */
             TRY(load_position_index(l, i, index, &y->attn, e));
         TRY(load_vector(l, i, "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));
         TRY(load_moe_or_ffn(l, i, &rules, y, e));

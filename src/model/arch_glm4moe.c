@@ -10,5 +10,6 @@ err_code arch_glm4moe_load(struct loader *l, struct err *e)
         .ffn_norm = "post_attention_norm.weight",
         .moe = {.score = ROUTE_SIGMOID},
     };
+    l->can_mtp = true;
     return load_transformer(l, &rules, e);
 }

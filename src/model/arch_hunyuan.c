@@ -26,5 +26,6 @@ err_code arch_hy_v3_load(struct loader *l, struct err *e)
         .qk_norm = QK_NORM_HEAD,
         .moe = {.score = ROUTE_SIGMOID},
     };
+    l->can_mtp = true;
     return load_transformer(l, &v3, e);
 }

@@ -68,7 +68,7 @@ static err_code load_layers(struct loader *l, const struct moe_rules *rules, boo
         int64_t n_head_kv = 1;
         TRY(load_vector(l, i, "attn_norm.weight", m->n_embd, true, &y->attn_norm, e));
         TRY(load_layer_u32_opt(l, "attention.head_count_kv", i, &n_head_kv, e));
-        y->is_recurrent = n_head_kv == 0;
+        y->is_recurrent = n_head_kv == 0 && i < m->n_trunk;
         TRY(y->is_recurrent ? load_kda(l, i, &y->recurrent, e) : load_latent_attention(l, i, has_rope, &y->attn, e));
         TRY(load_vector(l, i, "ffn_norm.weight", m->n_embd, true, &y->ffn_norm, e));
         TRY(load_moe_or_ffn(l, i, rules, y, e));
@@ -88,6 +88,7 @@ err_code arch_bailingmoe3_load(struct loader *l, struct err *e)
     static const struct f32_range range = {-100, -1e-3f, false};
     float min_log_decay = 0;
     bool is_safe = true;
+    l->can_mtp = true;
     TRY(load_layers(l, &rules, true, e));
     TRY(load_f32(l, "kda.gate_lower_bound", &range, &min_log_decay, e));
     TRY(load_bool_opt(l, "kda.safe_gate", &is_safe, e));

@@ -58,6 +58,7 @@ static err_code load_hybrid(struct loader *l, bool grouped, struct err *e)
     static const struct moe_rules rules = {.score = ROUTE_SOFTMAX, .norm_weights = true};
     struct model *m = l->m;
     int64_t interval = 4;
+    l->can_mtp = true;
     TRY(load_trunk(l, e));
     TRY(load_u32_opt(l, "full_attention_interval", &interval, e));
     if (interval < 1)
@@ -68,6 +69,7 @@ static err_code load_hybrid(struct loader *l, bool grouped, struct err *e)
         TRY(load_vector(l, i, "attn_norm.weight", m->n_embd, true, &y->attn_norm, e));
         y->is_recurrent = (i + 1) % interval != 0;
         TRY(load_layer_flag_opt(l, "attention.recurrent_layers", i, &y->is_recurrent, e));
+        y->is_recurrent &= i < m->n_trunk;
         y->attn.is_gated = true;
         TRY(y->is_recurrent ? load_delta_net(l, i, grouped, &y->recurrent, e)
                             : load_attention(l, i, ROPE_NEOX, QK_NORM_HEAD, &y->attn, e));

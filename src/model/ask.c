@@ -25,6 +25,14 @@ static err_code run(const struct model *m, struct model_work *w, struct model_st
     return backend_wait(last, backend_fence(last), e);
 }
 
+static err_code guess(const struct model *m, struct model_work *w, struct model_state *s, struct err *e)
+{
+    static const struct model_forward_params p = {.sort_cutoff = 1, .is_complete = true};
+    int32_t ids[1];
+    struct model_guess g = {.state = s, .most = 1, .ids = ids};
+    return m->mtp.proj ? model_guess(m, w, &p, &g, 1, e) : ERR_OK;
+}
+
 static err_code run_both(const struct model *m, struct model_work *w, enum elem_type type, struct err *e)
 {
     struct state_pool *pool = NULL;
@@ -33,6 +41,7 @@ static err_code run_both(const struct model *m, struct model_work *w, enum elem_
     TRY_OUT(open_pool(&pool, m, type, MANY + 1, e));
     TRY_OUT(model_state_create(&s, pool, MANY + 1, e));
     TRY_OUT(run(m, w, s, 1, e));
+    TRY_OUT(guess(m, w, s, e));
     TRY_OUT(run(m, w, s, MANY, e));
 out:
     model_state_close(&s);
@@ -61,6 +70,7 @@ err_code model_ask(const struct gguf *g, const struct model_load_params *p, stru
     struct model_device devices[MODEL_MAX_STAGE] = {{0}};
     struct model_load_params q = {.pool = p->pool,
                                   .describes_experts = true,
+                                  .mtp = p->mtp,
                                   .stages = stages,
                                   .n_stage = p->n_stage,
                                   .devices = devices,

@@ -19,12 +19,11 @@
 #include <string.h>
 
 #include "base/minmax.h"
-#include "model/layer_blocks.h"
+#include "model/forward_internal.h"
 
 /* ---- blocks -------------------------------------------------------------------------------------------------- */
 
-/* The ubatch that begins at token `first` of a batch. */
-static struct pass ubatch_from(const struct pass *p, int64_t first)
+struct pass pass_ubatch(const struct pass *p, int64_t first)
 {
     struct pass u = *p;
     u.first = first;
@@ -37,6 +36,7 @@ static struct pass ubatch_from(const struct pass *p, int64_t first)
     u.table = list_part(p->table, first, u.n);
     u.from = list_part(p->from, first, u.n);
     u.to = list_part(p->to, first, u.n);
+    u.before = list_part(p->before, first, u.n);
     for (int i = 0; i < p->m->n_rope; i++)
         u.rope[i] = tensor_rows(p->rope[i], first, u.n);
     return u;
@@ -103,7 +103,7 @@ static void add_ffn(const struct pass *p, const struct layer *y, const struct te
 /* Whether layer i goes on with the kept tokens alone once its attention has seen all. */
 static bool is_cut(const struct pass *p, int64_t i)
 {
-    return i == p->m->n_layer - 1 && p->n_out < p->n;
+    return i == p->m->n_layer - 1 && p->n_out < p->n && !p->m->mtp.proj;
 }
 
 /* to = x, or of its tokens those in `rows` (NULL: all); nothing where they are the same */
@@ -175,10 +175,16 @@ static bool is_resident(const struct model *m, int moe_layer)
     return all;
 }
 
+/* The stage's layers of the forward pass end here. */
+static int64_t trunk_end(const struct pass *p)
+{
+    return min_i64(p->stage->end, p->m->n_trunk);
+}
+
 /* The layer that has the first feed-forward part from layer i on: it, or the next one if layer i has none. */
 static int64_t feeding_layer(const struct pass *p, int64_t i)
 {
-    return i < p->stage->end && !p->m->layers[i].ffn_norm.buffer ? i + 1 : i;
+    return i < trunk_end(p) && !p->m->layers[i].ffn_norm.buffer ? i + 1 : i;
 }
 
 /* Fills `next` to predict the choice of layer i or, if it has no feed-forward part, of the next one; `before` has
@@ -189,7 +195,7 @@ static bool find_next(const struct pass *p, int64_t i, const struct layer *befor
 {
     const struct model *m = p->m;
     i = feeding_layer(p, i);
-    const struct layer *y = i < p->stage->end ? &m->layers[i] : NULL;
+    const struct layer *y = i < trunk_end(p) ? &m->layers[i] : NULL;
     const struct moe_trace *trace = p->p->trace;
     if (!y || !y->is_moe)
         return false;
@@ -318,8 +324,7 @@ static void note_done(const struct pass *p, int64_t n)
         *p->p->n_done += n;
 }
 
-/* One layer over the residual stream of a batch. */
-static err_code layer(struct pass *p, int64_t i, struct err *e)
+err_code pass_layer(struct pass *p, int64_t i, struct err *e)
 {
     const struct layer *y = &p->m->layers[i];
     int64_t n_embd = p->m->n_embd;
@@ -328,7 +333,7 @@ static err_code layer(struct pass *p, int64_t i, struct err *e)
         keep_input(p, i);
     for (int64_t first = 0; first < p->n; first += p->w->sizes.n_ubatch) {
         TRY(cancel_check(&p->p->cancel, e));
-        const struct pass ubatch = ubatch_from(p, first);
+        const struct pass ubatch = pass_ubatch(p, first);
         block_mix(&ubatch, i);
         note_done(p, ubatch.n);
     }
@@ -385,7 +390,7 @@ static void token_embeddings(const struct pass *p)
     block_scale(p, &rows, 1 / sqrtf(2), NULL);
 }
 
-static void rope_tables(struct pass *p)
+void pass_rope_tables(struct pass *p)
 {
     struct tensor room = p->w->rope;
     for (int i = 0; i < p->m->n_rope; i++) {
@@ -402,8 +407,7 @@ static void rope_tables(struct pass *p)
 
 /* ---- batches --------------------------------------------------------------------------------------------------- */
 
-/* Writes a list of n numbers, one for each token or result, from host_rows; the list in device memory. */
-static struct tensor write_list(const struct pass *p, const struct tensor *list, int64_t n)
+struct tensor pass_write_list(const struct pass *p, const struct tensor *list, int64_t n)
 {
     const struct tensor t = list_part(*list, 0, n);
     if (n)
@@ -411,31 +415,31 @@ static struct tensor write_list(const struct pass *p, const struct tensor *list,
     return t;
 }
 
-static void write_positions(struct pass *p)
+void pass_write_positions(struct pass *p)
 {
     int32_t *list = p->w->host_rows;
     int64_t t = 0, n_page = 0, n_out = 0;
     for (int64_t r = 0; r < p->n_rows; r++)
         for (int64_t i = 0; i < p->rows[r].n; i++)
             list[t++] = p->rows[r].ids[i];
-    p->ids = write_list(p, &p->w->ids, t);
+    p->ids = pass_write_list(p, &p->w->ids, t);
     t = 0;
     for (int64_t r = 0; r < p->n_rows; r++)
         for (int64_t i = 0; i < p->rows[r].n; i++)
-            list[t++] = (int32_t)(p->rows[r].state->pos + i);
-    p->pos = write_list(p, &p->w->pos, t);
+            list[t++] = (int32_t)(p->rows[r].state->pos + p->ahead + i);
+    p->pos = pass_write_list(p, &p->w->pos, t);
     t = 0;
     for (int64_t r = 0; r < p->n_rows; r++) {
         for (int64_t i = 0; i < p->rows[r].n; i++)
             list[t++] = (int32_t)n_page;
-        n_page += n_blocks(p->rows[r].state->pos + p->rows[r].n);
+        n_page += n_blocks(p->rows[r].state->pos + p->ahead + p->rows[r].n);
     }
-    p->table = write_list(p, &p->w->table, t);
+    p->table = pass_write_list(p, &p->w->table, t);
     t = 0;
     for (int64_t r = 0; r < p->n_rows; t += p->rows[r++].n)
         for (int64_t i = p->rows[r].n - p->rows[r].n_out; i < p->rows[r].n; i++)
             list[n_out++] = (int32_t)(t + i);
-    write_list(p, &p->w->out_rows, n_out);
+    pass_write_list(p, &p->w->out_rows, n_out);
     block_list_entries(p);
 }
 
@@ -455,7 +459,7 @@ static void write_slots(struct pass *p)
             list[t++] = g->slot;
         }
     }
-    p->to = write_list(p, &p->w->to, t);
+    p->to = pass_write_list(p, &p->w->to, t);
     t = 0;
     for (int64_t r = 0; r < p->n_rows; r++) {
         const struct model_state *s = p->rows[r].state;
@@ -468,16 +472,16 @@ static void write_slots(struct pass *p)
             from = g->slot;
         }
     }
-    p->from = write_list(p, &p->w->from, t);
+    p->from = pass_write_list(p, &p->w->from, t);
 }
 
-static void write_page_tables(const struct pass *p)
+void pass_write_page_tables(const struct pass *p)
 {
     for (int kind = 0; kind < p->pool->n_cache_kind; kind++) {
         int64_t n = 0;
         for (int64_t r = 0; r < p->n_rows; r++) {
             const struct model_state *s = p->rows[r].state;
-            int64_t end = s->pos + p->rows[r].n, n_block = kind_blocks(&p->pool->kinds[kind], end);
+            int64_t end = s->pos + p->ahead + p->rows[r].n, n_block = kind_blocks(&p->pool->kinds[kind], end);
             memcpy(p->w->host_pages + n, s->kinds[kind].page, (size_t)n_block * sizeof *p->w->host_pages);
             n += n_blocks(end); /* as tables count: compressed caches have fewer pages */
         }
@@ -486,8 +490,7 @@ static void write_page_tables(const struct pass *p)
     }
 }
 
-/* Takes up the work of a stage. */
-static void enter(struct pass *p, int stage)
+void pass_enter(struct pass *p, int stage)
 {
     p->stage = &p->m->stages[stage];
     p->w = &p->work->stages[stage];
@@ -504,7 +507,7 @@ static err_code fit_work(struct pass *p, struct err *e)
     }
     p->keeps_inputs = n_kept > 0 && model_is_recurrent(p->m);
     for (int s = 0; s < p->m->n_stage; s++) {
-        enter(p, s);
+        pass_enter(p, s);
         TRY(work_fit_pages(p->w, n_page, p->pool->n_cache_kind, e));
         if (!p->keeps_inputs || !p->w->sizes.is_recurrent)
             continue;
@@ -564,7 +567,7 @@ static void embed(struct pass *p)
                                                      .out_dim = p->x.ne[0],
                                                      .out_off = i * m->n_embd,
                                                      .n_out = m->n_embd}});
-    rope_tables(p);
+    pass_rope_tables(p);
     if (m->n_token_embd)
         token_embeddings(p);
 }
@@ -573,15 +576,17 @@ static void embed(struct pass *p)
 static err_code begin_stage(struct pass *p, int stage, struct err *e)
 {
     const struct pass before = *p;
-    enter(p, stage);
+    pass_enter(p, stage);
     bool is_one = p->m->n_stream == 1;
     p->x = tensor_shaped(p->w->x, p->w->sizes.n_residual, p->n);
     p->h = tensor_shaped(p->w->h, p->m->n_embd, p->n);
     p->spare = is_one ? p->h : p->w->spare;
     p->mix = is_one ? (struct tensor){0} : tensor_shaped(p->w->mix, p->w->sizes.n_mix, p->n);
-    write_positions(p);
+    pass_write_positions(p);
     write_slots(p);
-    write_page_tables(p);
+    pass_write_page_tables(p);
+    if (p->w->sizes.n_mtp)
+        mtp_begin(p);
     if (stage > 0)
         return cross(p, &before, e);
     embed(p);
@@ -593,10 +598,15 @@ static err_code run(struct pass *p, struct err *e)
     const struct model *m = p->m;
     for (int s = 0; s < m->n_stage; s++) {
         TRY(begin_stage(p, s, e));
-        for (int64_t i = p->stage->first; i < p->stage->end; i++) {
-            TRY(layer(p, i, e));
+        for (int64_t i = p->stage->first; i < trunk_end(p); i++) {
+            TRY(pass_layer(p, i, e));
             TRY(report_hidden(p, i, e));
         }
+    }
+    if (m->mtp.proj) {
+        mtp_store(p);
+        if (p->n_out < p->n)
+            cut_to_out(p);
     }
     struct stage_work *last = &p->work->stages[m->n_stage - 1];
     last->kept = p->x;
@@ -605,7 +615,8 @@ static err_code run(struct pass *p, struct err *e)
     if (min_i64(p->n_out, p->p->n_logits) > 0)
         model_logits(m, p->work, 0, min_i64(p->n_out, p->p->n_logits));
     TRY(backend_wait(p->b, backend_fence(p->b), e));
-    return cancel_check(&p->p->cancel, e); /* operations may have left work out */
+    TRY(cancel_check(&p->p->cancel, e)); /* operations may have left work out */
+    return m->mtp.proj ? mtp_keep(p, e) : ERR_OK;
 }
 
 static enum batch_kind kind_of(const struct pass *p, int64_t r)
@@ -673,10 +684,10 @@ static err_code recur_stage(struct pass *p, const struct model_state *s, struct 
         return ERR_OK;
     for (int64_t t = 0; t < n; t++)
         p->w->host_rows[t] = s->draft.slot;
-    p->from = write_list(p, &p->w->from, n);
+    p->from = pass_write_list(p, &p->w->from, n);
     for (int64_t t = 0; t < n; t++)
         p->w->host_rows[t] = s->slot;
-    p->to = write_list(p, &p->w->to, n);
+    p->to = pass_write_list(p, &p->w->to, n);
     for (int64_t i = p->stage->first; i < p->stage->end; i++)
         if (p->m->layers[i].is_recurrent)
             block_recur_again(p, i, s->draft.row);
@@ -688,7 +699,7 @@ static err_code recur_again(const struct model *m, struct model_work *w, struct 
 {
     struct pass p = {.m = m, .pool = s->pool, .work = w, .n = n};
     for (int i = 0; i < m->n_stage; i++) {
-        enter(&p, i);
+        pass_enter(&p, i);
         TRY(recur_stage(&p, s, e));
     }
     return ERR_OK;
@@ -709,6 +720,17 @@ int64_t model_go_back(const struct model *m, struct model_work *w, struct model_
     return s->pos;
 }
 
+void pass_logits(const struct pass *p, struct weight *output, const struct tensor *h, const struct tensor *y)
+{
+    const struct model *m = p->m;
+    backend_enqueue(
+        p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {*y}, .weight = {output}, .vec = {m->output_bias}});
+    if (m->logit_scale != 1)
+        block_scale(p, y, m->logit_scale, NULL);
+    if (m->logit_softcap > 0)
+        backend_enqueue(p->b, &(struct op){.kind = OP_SOFTCAP, .in = {*y}, .out = {*y}, .scale = m->logit_softcap});
+}
+
 void model_logits(const struct model *m, struct model_work *work, int64_t first, int64_t n)
 {
     struct stage_work *w = &work->stages[work->n_stage - 1];
@@ -717,12 +739,7 @@ void model_logits(const struct model *m, struct model_work *work, int64_t first,
     struct tensor x = tensor_rows(w->kept, first, n), h = tensor_shaped(w->normed, m->n_embd, n);
     struct tensor y = tensor_shaped(w->logits, m->n_vocab, n);
     block_begin(&p, &m->out_streams, &x, &w->mix, &m->out_norm, &m->out_norm_bias, &h);
-    backend_enqueue(
-        p.b, &(struct op){.kind = OP_MATMUL, .in = {h}, .out = {y}, .weight = {m->output}, .vec = {m->output_bias}});
-    if (m->logit_scale != 1)
-        block_scale(&p, &y, m->logit_scale, NULL);
-    if (m->logit_softcap > 0)
-        backend_enqueue(p.b, &(struct op){.kind = OP_SOFTCAP, .in = {y}, .out = {y}, .scale = m->logit_softcap});
+    pass_logits(&p, m->output, &h, &y);
 }
 
 err_code model_logits_row(const struct model_work *w, int64_t i, float *logits, struct err *e)

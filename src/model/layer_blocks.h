@@ -27,11 +27,13 @@ struct pass {
     const struct model_rows *rows; /* [n_rows], the texts */
     int64_t n_rows;
     bool keeps_inputs;             /* some of their tokens may be taken back */
+    int64_t ahead;                 /* positions from the texts' ends to the batch; 0 unless it guesses */
     int64_t first;                 /* a ubatch's first token in the batch; of the batch 0 */
     int64_t n;                     /* tokens */
     int64_t n_out;                 /* tokens of the batch whose results are kept */
     struct tensor ids, pos;        /* [n] */
     struct tensor table, from, to; /* [n], as in backend.h */
+    struct tensor before;          /* [n], as in struct stage_work */
     struct tensor x, h;     /* the residual stream, [n_stream * n_embd][n], and room for a branch of it, [n_embd][n] */
     struct tensor spare;    /* as large as x; h where there is one stream */
     struct tensor mix;      /* the tokens' weights of several streams */
@@ -84,6 +86,9 @@ void block_end(const struct pass *p, const struct tensor *y, const struct tensor
 
 /* x += mixer(norm(x)) of layer i, if it has one: attention or the recurrent layer that stands for it. */
 void block_mix(const struct pass *p, int64_t i);
+
+/* Puts the keys and values of layer i, an attention with its own, into the cache, and computes no more of it. */
+void block_store(const struct pass *p, int64_t i);
 
 /* Whether all tokens of the batch see all positions before them, as no more than n_chosen are there. */
 bool block_sees_all(const struct pass *p, int64_t n_chosen);

@@ -464,13 +464,15 @@ err_code load_trunk(struct loader *l, struct err *e)
     int64_t n_nextn = 0;
     TRY(load_u32(l, "block_count", &l->n_block, e));
     TRY(load_u32_opt(l, "nextn_predict_layers", &n_nextn, e));
-    m->n_layer = l->n_block - n_nextn;
+    m->n_trunk = m->n_layer = l->n_block - n_nextn;
     TRY(load_u32(l, "embedding_length", &m->n_embd, e));
     TRY(load_u32(l, "context_length", &m->n_ctx_train, e));
     TRY(load_f32(l, find_epsilon(l), &epsilon, &m->norm_eps, e));
     if (m->n_layer < 1 || l->n_block > LIMIT_LAYERS)
         return err_set(e, ERR_FORMAT, "%s: %lld layers, %lld of them for predicting further tokens: expected 1 to %d",
                        path, (long long)l->n_block, (long long)n_nextn, LIMIT_LAYERS);
+    if (l->p->mtp && l->can_mtp && n_nextn && load_find(l, m->n_trunk, "nextn.eh_proj.weight"))
+        m->n_layer++;
     if (m->n_embd < 1)
         return err_set(e, ERR_FORMAT, "%s: %s.embedding_length is 0, expected at least 1", path, m->arch);
     TRY(take_stages(l, e));
@@ -492,6 +494,30 @@ err_code load_trunk(struct loader *l, struct err *e)
     if (!m->layers || !m->expert_layers)
         return err_nomem(e, (size_t)m->n_layer * sizeof *m->layers, "the layers");
     return ERR_OK;
+}
+
+err_code load_mtp(struct loader *l, struct err *e)
+{
+    static const char embed[] = "nextn.embed_tokens.weight", output[] = "nextn.shared_head_head.weight",
+                      norm[] = "nextn.shared_head_norm.weight", other_norm[] = "layer_output_norm.weight";
+    struct model *m = l->m;
+    struct mtp *x = &m->mtp;
+    int64_t i = m->n_trunk, n = m->n_embd;
+    if (m->n_layer == m->n_trunk)
+        return ERR_OK;
+    TRY(load_vector(l, i, "nextn.enorm.weight", n, true, &x->embed_norm, e));
+    TRY(load_vector(l, i, "nextn.hnorm.weight", n, true, &x->hidden_norm, e));
+    TRY(load_weight(l, i, "nextn.eh_proj.weight", 2 * n, n, &x->proj, e));
+    x->embed = m->embed;
+    if (load_find(l, i, embed))
+        TRY(load_weight(l, i, embed, n, m->n_vocab, &x->embed, e));
+    else if (m->n_stage > 1)
+        TRY(load_weight(l, LOAD_OUTPUT, "token_embd.weight", n, m->n_vocab, &x->embed, e));
+    x->output = m->output;
+    if (load_find(l, i, output))
+        TRY(load_weight(l, i, output, n, m->n_vocab, &x->output, e));
+    x->out_norm = m->out_norm;
+    return load_vector(l, i, load_find(l, i, norm) ? norm : other_norm, n, false, &x->out_norm, e);
 }
 
 /* ---- blocks -------------------------------------------------------------------------------------------------- */

@@ -13,6 +13,7 @@ struct loader {
     const struct model_load_params *p;
     struct model *m;
     int64_t n_block;      /* layers in the file, those for predicting further tokens included */
+    bool can_mtp;         /* the architecture's layer for multi-token prediction is known: set before load_trunk */
     bool *used;           /* by tensor index: read or known */
     atomic_ullong n_read; /* bytes, for progress */
 };
@@ -134,6 +135,9 @@ struct moe_rules {
 
 /* Loads the model's own numbers, its embedding and its output, and allocates m->layers. */
 MUST_USE err_code load_trunk(struct loader *l, struct err *e);
+
+/* Loads nextn.*, what multi-token prediction has besides its layer, if that is to be loaded. */
+MUST_USE err_code load_mtp(struct loader *l, struct err *e);
 
 /* Loads attn_{q,k,v,output}, or attn_qkv and attn_output, with the biases that the file has. */
 MUST_USE err_code load_attention(struct loader *l, int64_t layer, enum rope_mode rope, enum qk_norm qk_norm,

@@ -186,6 +186,21 @@ void mix_heads(const struct pass *p, struct weight *w, int64_t n_head, struct he
                                                  .n_out = to.n}});
 }
 
+/* Puts the tokens' latents, and the part that is rotated, into the layer's cache. */
+static void store_latent(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                         const struct tensor *latent, const struct tensor *k_rot)
+{
+    int64_t n_rot = a->n_rot, n_latent = a->latent.n_latent;
+    struct tensor k = tensor_shaped(p->w->k, n_rot + n_latent, p->n);
+    block_norm(p, latent, &a->k_norm, n_latent, latent);
+    if (a->latent.k_pe_norm.buffer)
+        block_norm(p, k_rot, &a->latent.k_pe_norm, n_rot, k_rot);
+    mix_heads(p, NULL, 1, (struct head_part){k_rot, 0, n_rot}, (struct head_part){&k, 0, n_rot});
+    mix_heads(p, NULL, 1, (struct head_part){latent, 0, n_latent}, (struct head_part){&k, n_rot, n_latent});
+    mix_rope(p, a, a->rope_table, &k);
+    mix_store(p, kv, &k, &kv->k);
+}
+
 /* h = o . (v_b . attention(k_b . q . h, latent) * act(gate . h)): instead of the latent's keys and values, queries go
  * into the latent space and results out of it */
 static void latent_attention(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
@@ -198,7 +213,7 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     struct tensor q_nope = tensor_shaped(p->w->z, n_head * lat->n_nope, n),
                   q_rot = tensor_shaped(p->w->q_rot, n_head * n_rot, n);
     struct tensor latent = tensor_shaped(p->w->v, n_latent, n), k_rot = tensor_shaped(p->w->k_rot, n_rot, n);
-    struct tensor k = tensor_shaped(p->w->k, row, n), out = tensor_shaped(p->w->attn, n_head * row, n);
+    struct tensor out = tensor_shaped(p->w->attn, n_head * row, n);
     struct tensor value = tensor_shaped(p->w->z, n_head * lat->n_value, n);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
                                        .in = {*h},
@@ -214,15 +229,9 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     const struct head_part q_rotated = {&q, 0, n_rot}, q_folded = {&q, n_rot, n_latent};
     mix_heads(p, NULL, n_head, (struct head_part){&q_rot, 0, n_rot}, q_rotated);
     mix_heads(p, lat->k_b, n_head, (struct head_part){&q_nope, 0, lat->n_nope}, q_folded);
-    block_norm(p, &latent, &a->k_norm, n_latent, &latent);
-    if (lat->k_pe_norm.buffer)
-        block_norm(p, &k_rot, &lat->k_pe_norm, n_rot, &k_rot);
-    mix_heads(p, NULL, 1, (struct head_part){&k_rot, 0, n_rot}, (struct head_part){&k, 0, n_rot});
-    mix_heads(p, NULL, 1, (struct head_part){&latent, 0, n_latent}, (struct head_part){&k, n_rot, n_latent});
     mix_rope(p, a, a->q_rope_table, &q);
     mix_rope(p, &(struct attention){.rope = a->rope, .head_dim = row, .n_rot = row}, lat->temperature, &q);
-    mix_rope(p, a, a->rope_table, &k);
-    mix_store(p, kv, &k, &kv->k);
+    store_latent(p, a, kv, &latent, &k_rot);
     backend_enqueue(
         p->b,
         &(struct op){.kind = OP_ATTENTION,
@@ -418,6 +427,34 @@ void block_recur_again(const struct pass *p, int64_t i, int64_t row)
     const struct recurrent_inputs in = kept_inputs(p->w, r, index, row, p->n);
     const struct tensor out = tensor_shaped(p->w->attn, r->n_out, p->n);
     recur(p, r, &p->pool->layers[i], &in, &out);
+}
+
+void block_store(const struct pass *p, int64_t i)
+{
+    const struct layer *y = &p->m->layers[i];
+    const struct attention *a = &y->attn;
+    const struct layer_pages *kv = &p->pool->layers[i];
+    struct tensor h = tensor_shaped(p->h, p->m->n_embd, p->n);
+    struct tensor k = tensor_shaped(p->w->k, a->n_head_kv * a->head_dim, p->n),
+                  v = tensor_shaped(p->w->v, a->n_head_kv * a->head_dim_v, p->n);
+    struct tensor latent = tensor_shaped(p->w->v, a->latent.n_latent, p->n),
+                  k_rot = tensor_shaped(p->w->k_rot, a->n_rot, p->n);
+    block_begin(p, &y->attn_streams, &p->x, &p->mix, &y->attn_norm, &y->attn_norm_bias, &h);
+    if (a->is_latent) {
+        backend_enqueue(
+            p->b,
+            &(struct op){
+                .kind = OP_MATMUL, .in = {h}, .out = {latent, k_rot}, .weight = {a->k, a->latent.k_pe}});
+        store_latent(p, a, kv, &latent, &k_rot);
+        return;
+    }
+    backend_enqueue(
+        p->b,
+        &(struct op){
+            .kind = OP_MATMUL, .in = {h}, .out = {k, v}, .weight = {a->k, a->v}, .vec = {a->k_bias, a->v_bias}});
+    clamp(p, a, &k);
+    clamp(p, a, &v);
+    store_kv(p, a, kv, &k, &v);
 }
 
 void block_mix(const struct pass *p, int64_t i)

@@ -371,6 +371,7 @@ err_code model_load(struct model **out, const struct gguf *g, const struct model
         goto out;
     }
     TRY_OUT(load(&l, e));
+    TRY_OUT(load_mtp(&l, e));
     TRY_OUT(check_caches(&l, e));
     warn_unused(&l);
     TRY_OUT(load_experts(&l, e));

@@ -220,6 +220,19 @@ struct layer {
     struct tensor out_scale; /* [1], multiplies x at the layer's end; may be absent */
 };
 
+/* Multi-token prediction (MTP, files say "nextn"): what guesses a text's tokens from the result of the one before the
+ * last. Where h is the normed result at a position, and id the next position's token,
+ *
+ *   x = layer(proj . [norm(embedding(id)), norm(h)]);   h = norm(x);   logits = output(h)
+ *
+ * are those of the token behind id, and h leads to the next guess. */
+struct mtp {
+    struct tensor embed_norm, hidden_norm; /* [n_embd] of the embedding, of h */
+    struct weight *proj;                   /* [n_embd][2 * n_embd]; NULL: there is no MTP */
+    struct weight *embed, *output;         /* the model's, or its own */
+    struct tensor out_norm;                /* [n_embd] */
+};
+
 enum { MODEL_MAX_STAGE = 8 };
 
 /* Layers that follow each other, and the device that computes them: their weights, experts and caches are there. */
@@ -242,7 +255,8 @@ enum { CACHE_TYPES = ELEM_Q8_0 + 1 }; /* values of enum elem_type, of which cach
 
 struct model {
     const char *arch;     /* as in arch_list.def */
-    int64_t n_layer;      /* layers of the forward pass */
+    int64_t n_layer;      /* layers that are loaded: n_trunk, and one more for multi-token prediction */
+    int64_t n_trunk;      /* layers of the forward pass, the first ones */
     int64_t n_embd;       /* the width of the residual stream */
     int64_t n_vocab;      /* tokens in the vocabulary */
     int64_t n_ctx_train;  /* the context that the model was trained for */
@@ -276,6 +290,7 @@ struct model {
     float logit_scale;                 /* logits are multiplied by this */
     float logit_softcap;               /* and then bent towards this bound; 0: they are not */
     struct layer *layers;              /* [n_layer] */
+    struct mtp mtp;                    /* its layer is the last one, on the last stage's device */
 
     int n_stage;                                /* 1 where one device computes all layers */
     struct model_stage stages[MODEL_MAX_STAGE]; /* [n_stage], in the layers' order */
@@ -316,6 +331,7 @@ struct model_load_params {
     struct pool *pool;
     struct store *store;        /* NULL: nothing is read, see model_load */
     bool describes_experts;     /* without a store: there are experts, which count as resident */
+    bool mtp;                   /* with multi-token prediction, where the file has it and the architecture can */
     const struct log *log;      /* may be NULL */
     enum policy_kind policy;    /* this and the next three: as in struct experts_params */
     size_t expert_budget_bytes; /* of all devices together, which get it in proportion to what they have */
@@ -485,6 +501,24 @@ MUST_USE err_code model_forward(const struct model *m, struct model_work *w, con
 void model_logits(const struct model *m, struct model_work *w, int64_t first, int64_t n);
 /* Row i of these (0..n-1) into host memory [n_vocab]. */
 MUST_USE err_code model_logits_row(const struct model_work *w, int64_t i, float *logits, struct err *e);
+
+/* A text that goes on with a token which is chosen, and what it may go on with after that. */
+struct model_guess {
+    struct model_state *state; /* each text once */
+    int32_t id;                /* the token, which is not among the text's yet */
+    int64_t most;              /* guesses at most: the context has room for as many */
+    float least;               /* there are no more once all of them being right is less likely than this */
+    int32_t *ids;              /* [most] gets the guesses, */
+    float *likely;             /* [most] and how likely it is that each and all before it are right; may be NULL */
+    int64_t n;                 /* and this their number */
+};
+
+enum { MODEL_MAX_GUESS = 64 };
+
+/* Guesses how up to MODEL_MAX_GUESS texts go on, n_batch at most, by multi-token prediction, which the model must have. No text changes, and the
+ * results that the last model_forward kept are lost. There are no guesses where the pool has no room. */
+MUST_USE err_code model_guess(const struct model *m, struct model_work *w, const struct model_forward_params *p,
+                              struct model_guess *guesses, int64_t n, struct err *e);
 
 /* As model_state_truncate; but where the tokens from pos on were drafts of the last batch with drafts that this work
  * space saw, and the text's own last one, the text goes back to pos exactly: recurrent layers take the others' inputs,

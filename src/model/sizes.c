@@ -176,7 +176,7 @@ uint64_t model_scratch_bytes(const struct model *m, int64_t n_batch)
 static err_code measure(struct model_sizes *s, const struct gguf *g, struct backend *b,
                         const struct model_sizes_params *p, struct err *e)
 {
-    const struct model_load_params load = {.device = b, .describes_experts = true};
+    const struct model_load_params load = {.device = b, .describes_experts = true, .mtp = p->mtp};
     struct model *m = NULL;
     struct model_work *w = NULL;
     err_code code;

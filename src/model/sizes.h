@@ -36,6 +36,7 @@ struct model_sizes {
 
 struct model_sizes_params {
     enum elem_type type;    /* of caches */
+    bool mtp;               /* as model_load takes it */
     int64_t n_batch, n_few; /* tokens that are computed together, of prompts and where they are few */
     int64_t n_logits;       /* rows of logits at once */
     const int64_t *n_ctx;   /* [n_n_ctx] lengths of texts, */

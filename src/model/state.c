@@ -72,6 +72,7 @@ void model_state_close(struct model_state **out)
         return;
     if (s->checkpoints)
         model_state_reset(s);
+    mem_free(s->hidden.rows);
     arena_close(&s->arena);
     mem_free(s);
     *out = NULL;
@@ -94,6 +95,28 @@ size_t model_state_bytes(const struct model_state *s)
     for (int i = 0; i < p->n_cache_kind; i++)
         n += (size_t)(s->kinds[i].end - s->kinds[i].first) * p->kinds[i].bytes;
     return n;
+}
+
+const float *state_hidden(const struct model_state *s)
+{
+    const struct text_hidden *h = &s->hidden;
+    int64_t row = s->pos - 1 - h->first;
+    return row >= 0 && row < h->n ? h->rows + row * h->n_embd : NULL;
+}
+
+err_code state_hidden_fit(struct model_state *s, int64_t n, int64_t n_embd, struct err *e)
+{
+    struct text_hidden *h = &s->hidden;
+    h->n = 0;
+    if (n <= h->most)
+        return ERR_OK;
+    float *rows = mem_resize(h->rows, (size_t)n, (size_t)n_embd * sizeof *rows);
+    if (!rows)
+        return err_nomem(e, (size_t)(n * n_embd) * sizeof *rows, "a text");
+    h->rows = rows;
+    h->most = n;
+    h->n_embd = n_embd;
+    return ERR_OK;
 }
 
 /* ---- pages ---------------------------------------------------------------------------------------------------- */
@@ -428,6 +451,7 @@ void model_state_reset(struct model_state *s)
         drop_blocks(s, i, s->kinds[i].first, s->kinds[i].end);
         s->kinds[i].first = s->kinds[i].end = s->kinds[i].next_end = s->kinds[i].oldest = 0;
     }
+    s->hidden.n = 0;
     s->pos = 0;
 }
 
@@ -559,6 +583,19 @@ bool state_take_back(struct model_state *s, int64_t pos)
 
 /* ---- forking -------------------------------------------------------------------------------------------------- */
 
+/* Takes the last normed result over, if there is memory. */
+static void share_hidden(struct model_state *s, const struct model_state *from)
+{
+    struct err e;
+    const float *row = state_hidden(from);
+    int64_t n_embd = from->hidden.n_embd;
+    if (!row || state_hidden_fit(s, 1, n_embd, &e) != ERR_OK)
+        return;
+    memcpy(s->hidden.rows, row, (size_t)n_embd * sizeof *row);
+    s->hidden.first = from->pos - 1;
+    s->hidden.n = 1;
+}
+
 static void share(struct model_state *s, const struct model_state *from)
 {
     struct state_pool *p = s->pool;
@@ -589,5 +626,6 @@ err_code model_state_fork(struct model_state **out, struct model_state *from, st
     TRY(model_state_create(out, from->pool, from->n_ctx, e));
     model_state_checkpoint(from);
     share(*out, from);
+    share_hidden(*out, from);
     return ERR_OK;
 }

@@ -29,6 +29,15 @@ struct text_draft {
     uint64_t tick; /* of the pool when the batch was done */
 };
 
+/* Normed results of a text's last batch, which multi-token prediction goes on from. A text may be without, as nothing
+ * but guesses depends on them. */
+struct text_hidden {
+    float *rows;   /* [most][n_embd], owned */
+    int64_t first; /* the position of the first one, */
+    int64_t n;     /* and how many there are, maybe beyond the text's end */
+    int64_t most, n_embd;
+};
+
 struct model_state {
     struct state_pool *pool;
     struct arena arena;                 /* of the arrays */
@@ -42,6 +51,7 @@ struct model_state {
     struct text_segment *segments; /* [n_segment] of the batch in hand */
     int n_segment;
     struct text_draft draft;
+    struct text_hidden hidden;
 };
 
 /* Makes the text empty. */
@@ -69,6 +79,11 @@ void state_fail(struct model_state *s);
  * recurrent state there: its own contents when that is where the batch began, else undefined ones. False: the pool has
  * no page, or a window reaches too far. */
 MUST_USE bool state_take_back(struct model_state *s, int64_t pos);
+
+/* The normed result at the text's last position, [n_embd]; NULL: it is not there. */
+const float *state_hidden(const struct model_state *s);
+/* Makes room for n of them, and forgets those that are there. */
+MUST_USE err_code state_hidden_fit(struct model_state *s, int64_t n, int64_t n_embd, struct err *e);
 
 /* Whether the caches still hold all that the token at pos sees. */
 bool state_has_window(const struct model_state *s, int64_t pos);

@@ -257,6 +257,7 @@ void model_state_load_end(struct model_state *s, bool is_good)
         return;
     }
     state_commit(s, to - from, BATCH_LOADED);
+    s->hidden.n = 0;
     for (int i = 0; i < s->pool->n_cache_kind; i++) {
         int64_t first = window_first(s->pool->kinds[i].window, to);
         if (first > from) /* rows between the two were not saved */

@@ -13,6 +13,7 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
                            .n_residual = m->n_stream * m->n_embd,
                            .n_spare = m->n_stream > 1 ? m->n_stream * m->n_embd : 0,
                            .n_mix = m->n_stream_mix,
+                           .n_mtp = m->mtp.proj && s->end == m->n_layer ? m->n_embd : 0,
                            .n_ratio = m->n_ratio,
                            .n_entry_rot = m->ropes[m->entry_rope].n_rot};
     for (int i = 0; i < m->n_rope; i++)
@@ -80,6 +81,8 @@ static err_code create_ubatch(struct stage_work *w, struct err *e)
     UBATCH_TENSORS(CREATE)
     w->host_x = mem_calloc((size_t)d->n_residual, sizeof *w->host_x);
     w->car = mem_calloc(MOE_MAX_CAR, sizeof(const struct car *));
+    if (d->n_mtp && !(w->host_logits = mem_calloc((size_t)d->n_vocab, sizeof *w->host_logits)))
+        return err_nomem(e, (size_t)d->n_vocab * sizeof *w->host_logits, "logits");
     return w->host_x && w->car ? ERR_OK : err_nomem(e, (size_t)d->n_residual * sizeof *w->host_x, "work space");
 }
 
@@ -153,6 +156,7 @@ static void close_stage(struct stage_work *w)
     backend_buffer_close(w->device, &w->pages.buffer);
     mem_free(w->host_pages);
     mem_free(w->host_x);
+    mem_free(w->host_logits);
     mem_free((void *)w->car);
 }
 
@@ -172,6 +176,7 @@ static err_code resize_stage(struct stage_work *w, const struct model *m, const 
 {
     w->sizes.n_batch = n_batch;
     w->sizes.n_recurrent = w->sizes.is_recurrent ? n_batch : 0;
+    w->sizes.n_before = w->sizes.n_mtp ? n_batch : 0;
     return create_batch(w, m, s, e);
 }
 

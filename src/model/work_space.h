@@ -15,6 +15,8 @@ struct work_sizes {
     int64_t n_next;                     /* n_embd in a model with experts, else 0 */
     int64_t n_branch;                   /* n_embd where a layer has experts and a dense branch, else 0 */
     int64_t n_input;                    /* n_embd where something behind attention sees a layer's input, else 0 */
+    int64_t n_mtp;                      /* n_embd where the stage has multi-token prediction, else 0 */
+    int64_t n_before;                   /* n_batch there, else 0 */
     int64_t n_token_embd, n_token_all;  /* of a token's embedding for one layer, for all layers */
     int64_t n_rope;                     /* of all rope tables */
     int64_t n_q, n_k, n_v, n_out, n_ff; /* these and the following are the largest of any layer */
@@ -52,6 +54,8 @@ enum { ENTRY_LISTS = 4 };
     TENSOR(token_embed, ELEM_F32, d->n_token_all, d->n_batch) /* the tokens' embeddings for all layers */              \
     TENSOR(token_proj, ELEM_F32, d->n_token_all, d->n_batch)                                                           \
     TENSOR(chosen, ELEM_I32, d->n_chosen, d->n_batch) /* what attention sees, as an index chose */                     \
+    TENSOR(hidden, ELEM_F32, d->n_mtp, 2 * d->n_batch) /* normed results, and those before each text's first token */  \
+    TENSOR(before, ELEM_I32, 1, d->n_before)           /* which of these is that before a token */                     \
     TENSOR(token_gate, ELEM_F32, d->n_token_embd, d->n_batch)                                                          \
     TENSOR(token_slice, ELEM_F32, d->n_token_embd, d->n_batch)
 
@@ -77,6 +81,8 @@ enum { ENTRY_LISTS = 4 };
     TENSOR(alpha_low, ELEM_F32, d->n_rank, d->n_ubatch)                                                                \
     TENSOR(z_low, ELEM_F32, d->n_rank, d->n_ubatch)                                                                    \
     TENSOR(beta, ELEM_F32, d->n_head_v, d->n_ubatch)                                                                   \
+    TENSOR(mtp_x, ELEM_F32, d->n_mtp, d->n_ubatch) /* what goes into multi-token prediction's layer, */                \
+    TENSOR(mtp_pair, ELEM_F32, 2 * d->n_mtp, d->n_ubatch) /* and what it is made of */                                 \
     TENSOR(gate, ELEM_F32, d->n_ff, d->n_ubatch) /* dense feed-forward */                                              \
     TENSOR(up, ELEM_F32, d->n_ff, d->n_ubatch)                                                                         \
     TENSOR(logits, ELEM_F32, d->n_vocab, d->n_logits)
@@ -108,6 +114,7 @@ struct stage_work {
     int32_t *host_pages;    /* [most_pages] */
     const struct car **car; /* [MOE_MAX_CAR] */
     float *host_x;          /* [n_residual] */
+    float *host_logits;     /* [n_vocab]; NULL where n_mtp is 0 */
 };
 
 struct model_work {

@@ -271,6 +271,84 @@ static void check_fast(const struct golden *g, const float *exact, struct seen *
     moebius_engine_close(&e);
 }
 
+/* ---- multi-token prediction ---------------------------------------------------------------------------------- */
+
+enum { MOST_GUESSES = 8 };
+
+/* Guesses after the first n tokens and the next one, against those of the independent engine: *far gets how much their
+ * probabilities differ at most. Returns how many tokens are wrong. */
+static int compare_guesses(const struct golden *g, moebius_engine *e, moebius_session *session, size_t n,
+                           const json_t *ids, const json_t *p, float *likely, double *far)
+{
+    moebius_error error;
+    int32_t got[MOST_GUESSES];
+    size_t n_got = 0, n_want = json_array_size(ids);
+    int n_wrong = 0;
+    double all = 1;
+    const moebius_guess_item item = {
+        .session = session, .id = g->tokens[n], .most = n_want, .ids = got, .likely = likely, .n = &n_got};
+    if (moebius_guess_batch(e, &item, 1, &error))
+        die(error.text, g->name);
+    for (size_t i = 0; i < n_want; i++) {
+        all *= json_real_value(json_array_get(p, i));
+        n_wrong += i >= n_got || got[i] != json_integer_value(json_array_get(ids, i));
+        *far = fmax(*far, i < n_got ? fabs(likely[i] - all) : 1);
+    }
+    return n_wrong;
+}
+
+/* All of the model's guesses, its text fed in pieces between them. The logits of the text are those without MTP. */
+static void run_guesses(const struct golden *g, moebius_engine_options o, size_t piece, double bound, const char *what,
+                        const struct seen *want, float *likely)
+{
+    const json_t *mtp = json_object_get(g->json, "mtp");
+    size_t n, pos = 0, n_wrong = 0;
+    int32_t *positions = int_list(json_object_get(mtp, "positions"), &n);
+    double far = 0;
+    o.mtp = true;
+    moebius_engine *e = open_engine(g, o);
+    moebius_session *session = open_session(e, MOEBIUS_KV_F32, 0);
+    struct seen s = {.logits = malloc(g->n_tokens * g->n_vocab * sizeof(float)), .n_vocab = g->n_vocab};
+    check(moebius_has_mtp(e) && (size_t)moebius_n_layer(e) == g->n_layer, g->name, "guesses, %s: MTP is there", what);
+    for (size_t i = 0; i <= n; i++) {
+        size_t end = i < n ? (size_t)positions[i] : g->n_tokens, step = piece ? piece : end;
+        for (; pos < end; pos += end - pos < step ? end - pos : step) {
+            struct seen part = s;
+            part.logits = s.logits + pos * g->n_vocab;
+            eval_each(session, g->tokens + pos, end - pos < step ? end - pos : step, &part);
+        }
+        if (i < n)
+            n_wrong += (size_t)compare_guesses(
+                g, e, session, pos, json_array_get(json_object_get(mtp, "ids"), i),
+                json_array_get(json_object_get(mtp, "p"), i), likely + i * MOST_GUESSES, &far);
+    }
+    check(n_wrong == 0 && far <= bound, g->name, "guesses, %s: %zu wrong, probabilities differ by %.3g (at most %.3g)",
+          what, n_wrong, far, bound);
+    if (want)
+        check(!memcmp(s.logits, want->logits, g->n_tokens * g->n_vocab * sizeof(float)), g->name,
+              "guesses, %s: logits are those without", what);
+    free(s.logits);
+    free(positions);
+    moebius_session_close(&session);
+    moebius_engine_close(&e);
+}
+
+enum { MOST_POSITIONS = 16 };
+
+/* fast: the logits that the processor's device gave. */
+static void check_guesses(const struct golden *g, const struct seen *fast)
+{
+    float whole[MOST_POSITIONS * MOST_GUESSES] = {0}, pieces[MOST_POSITIONS * MOST_GUESSES] = {0};
+    const double share = fmax(0.25, g->least_share);
+    if (!json_object_get(g->json, "mtp"))
+        return;
+    run_guesses(g, (moebius_engine_options){.n_threads = 2, .reference = true}, 0, 1e-5, "reference", NULL, whole);
+    run_guesses(g, (moebius_engine_options){.n_threads = 2}, 0, 1e-5, "fast", fast, whole);
+    run_guesses(g, (moebius_engine_options){.n_threads = 1, .expert_ram_share = share}, 1, 1e-5, "token by token", fast,
+                pieces);
+    check(!memcmp(whole, pieces, sizeof whole), g->name, "guesses: probabilities are those token by token");
+}
+
 /* ---- equalities ---------------------------------------------------------------------------------------------- */
 
 struct variant {
@@ -542,6 +620,14 @@ static double processor_distance(const struct golden *g, const float *exact, str
     return distance(g, s, exact);
 }
 
+static void check_guesses_on(const struct golden *g, const char *devices)
+{
+    float likely[MOST_POSITIONS * MOST_GUESSES] = {0};
+    const moebius_engine_options o = {.devices = devices, .split = split_of(g, devices)};
+    if (json_object_get(g->json, "mtp") && !may_round())
+        run_guesses(g, o, 3, 5e-3, devices, NULL, likely);
+}
+
 static void check_devices(const struct golden *g, const char *devices, const float *exact, struct seen *s,
                           struct seen *t)
 {
@@ -559,6 +645,7 @@ static void check_devices(const struct golden *g, const char *devices, const flo
         run_on_devices(g, first, 0, t, t);
         check(count_different(g, s, t, g->n_tokens) == 0, g->name, "%s: the bits of %s", devices, first);
     }
+    check_guesses_on(g, devices);
     if (g->least_share == 0)
         return;
     float *whole = malloc(g->n_tokens * g->n_vocab * sizeof *whole);
@@ -607,6 +694,7 @@ static void test_model(struct golden *g, bool is_short, const char *devices)
     }
     check_reference(g, exact, &s);
     check_fast(g, exact, &s);
+    check_guesses(g, &s);
     bool is_of_types = !strncmp(g->name, "q_", 2); /* it differs from qwen3moe in its weights' types alone */
     if (!is_of_types && !is_short) {
         check_reference_pieces(g, &s, &t);

@@ -40,6 +40,7 @@ DEFAULTS = dict(
     moe_latent=0, n_ff_exps="", n_useds="",  # the width that experts work in; and by layer "16,0,..."
     compress="", compress_base=0.0, o_groups=0, o_rank=0,  # compressed keys, tokens for each by layer "0,4,..."; what they rotate by; grouped output
     streams=0, sinkhorn=4, stream_magnitude=0.0, hash_layers=0,  # hyper-connections, which mix streams or have a magnitude; leading layers whose experts a table gives by token
+    nextn=0,  # layers behind the last for multi-token prediction; what is listed by layer has one for each of these, too
     min_log_decay=0.0,  # of a decay; then decays and gates are not low-rank
     recurrence="delta",  # "delta": gated delta nets, "kda": those with a decay for each key dimension, "mamba2": state spaces, "conv": short convolutions
 )
@@ -222,26 +223,31 @@ def ratios(c):
     return [int(r) for r in c["compress"].split(",")]
 
 
+def n_block(c):
+    return c["n_layer"] + c["nextn"]
+
+
 def add_metadata(m):
     c = m.c
     m.key("general.architecture", STRING, c["arch"])
     m.key("general.name", STRING, "tiny %s, seed %d" % (m.name, m.seed))
-    for key, v in (("block_count", "n_layer"), ("context_length", "ctx"), ("embedding_length", "n_embd")):
-        m.key("%." + key, U32, c[v])
+    for key, v in (("block_count", n_block(c)), ("context_length", c["ctx"]), ("embedding_length", c["n_embd"])):
+        m.key("%." + key, U32, v)
+    m.optional("%.nextn_predict_layers", U32, c["nextn"])
     if not c["parts"]:
         m.key("%.feed_forward_length", U32, c["n_ff"])
     if c["n_heads"]:
-        m.array("%.attention.head_count", I32, [n_head(c, i) for i in range(c["n_layer"])])
+        m.array("%.attention.head_count", I32, [n_head(c, i) for i in range(n_block(c))])
     else:
         m.key("%.attention.head_count", U32, c["n_head"])
     if c["parts"]:
         m.array("%.feed_forward_length", I32, [c["n_ff"] if kind in "ed" else 0 for kind in c["parts"]])
         m.key("%.attention.layer_norm_epsilon", F32, c["eps"])
     if c["windowed"]:
-        m.array("%.attention.head_count_kv", I32, [n_kv(c, i) for i in range(c["n_layer"])])
+        m.array("%.attention.head_count_kv", I32, [n_kv(c, i) for i in range(n_block(c))])
         m.array("%.attention.sliding_window_pattern", I32, [int(w) for w in c["windowed"]])
     elif c["recurrence"] != "delta":
-        m.array("%.attention.head_count_kv", I32, [n_kv(c, i) for i in range(c["n_layer"])])
+        m.array("%.attention.head_count_kv", I32, [n_kv(c, i) for i in range(n_block(c))])
     else:
         m.key("%.attention.head_count_kv", U32, n_kv(c, 0))
     if c["compress"]:
@@ -551,8 +557,17 @@ def add_part(m, i):
     add_ungated(m, p, "_shexp", c["n_embd"], c["n_shared"] * c["n_ff_exp"], 1.5)
 
 
+def add_nextn(m, p):
+    n_embd = m.c["n_embd"]
+    m.matrix(p + "nextn.eh_proj.weight", [2 * n_embd, n_embd], np.sqrt(n_embd))
+    for name in ("nextn.enorm", "nextn.hnorm", "layer_output_norm" if m.name == "bailingmoe3" else "nextn.shared_head_norm"):
+        m.vector(p + name + ".weight", [n_embd], 0.15, 1)
+
+
 def add_layer(m, i):
     c, p = m.c, "blk.%d." % i
+    if i >= c["n_layer"]:
+        add_nextn(m, p)
     is_qwen = c["recurrent"] != "" and c["recurrence"] == "delta"
     if is_recurrent(c, i):
         {"delta": add_delta_net, "kda": add_kda, "mamba2": add_mamba2, "conv": add_short_conv}[c["recurrence"]](m, p)
@@ -606,7 +621,7 @@ def build(name, seed, options):
             m.vector("rope_factors_" + name + ".weight", [m.c["hd"] // 2], 0.3, mean)
     if m.c["rope_freqs"]:
         m.vector("rope_freqs.weight", [(m.c["n_rot"] or m.c["hd"]) // 2], 0.5, 2)
-    for i in range(m.c["n_layer"]):
+    for i in range(n_block(m.c)):
         (add_part if m.c["parts"] else add_layer)(m, i)
     return m
 
