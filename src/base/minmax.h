@@ -2,6 +2,7 @@
 #ifndef BASE_MINMAX_H
 #define BASE_MINMAX_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 static inline int64_t min_i64(int64_t a, int64_t b)
@@ -10,6 +11,16 @@ static inline int64_t min_i64(int64_t a, int64_t b)
 }
 
 static inline int64_t max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline size_t min_size(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t max_size(size_t a, size_t b)
 {
     return a > b ? a : b;
 }

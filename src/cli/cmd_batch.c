@@ -224,7 +224,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--output,-o", OPT_OUTPUT, &j.output, "FILE", "the answers; those that are there are not computed again", 0, 0,
          0},
         {"--texts", OPT_INT, &j.n_texts, "N", "texts at once at most (16)", 1, MAX_TEXTS, 0},
-        DRAFT_OPTION(j.model),
+        DRAFT_OPTIONS(j.model),
         {"--state", OPT_SIZE, &j.model.state_bytes, "SIZE", "memory for their state (half of the machine's)", 0, 0, 0,
          GROUP_MEMORY},
         {"--ctx,-c", OPT_INT, &j.model.n_ctx, "N", "context of each; as much as is needed, up to the model's", 1,

@@ -511,7 +511,7 @@ static int run(const struct command *c, int argc, char **argv)
     const struct option options[] = {
         MODEL_OPTIONS(chat.model),
         CAR_OPTIONS(chat.model),
-        DRAFT_OPTION(chat.model),
+        DRAFT_OPTIONS(chat.model),
         {"--system", OPT_STRING, &chat.system, "TEXT", "the system message", 0, 0, 0},
         {"--template", OPT_INPUT, &chat.template, "FILE", "a chat template to use instead of the model's", 0, 0, 0,
          GROUP_FORM},

@@ -347,7 +347,7 @@ static int run(const struct command *c, int argc, char **argv)
     const struct option options[] = {
         MODEL_OPTIONS(g.model),
         CAR_OPTIONS(g.model),
-        DRAFT_OPTION(g.model),
+        DRAFT_OPTIONS(g.model),
         PROMPT_OPTIONS(g.prompt),
         {"-n", OPT_INT, &g.n, "N", "tokens to generate (256); -1: until the text or the context ends", -1, 1e9, 0},
         {"--ctx,-c", OPT_INT, &g.model.n_ctx, "N", "context; as much as is needed, or with -n -1 as the plan has it", 1,

@@ -163,6 +163,7 @@ err_code cli_engine_options(const struct model_options *o, moebius_engine_option
     out->gpu = o->gpu ? o->gpu : unasked_gpu(o);
     out->vram_bytes = o->vram_bytes;
     out->time_gpus = o->time_gpus;
+    out->mtp = o->n_draft > 0 && !o->no_mtp;
     out->split = o->split;
     out->replica_bytes = o->replicas.n_bytes;
     out->replica_share = o->replicas.share;

@@ -25,6 +25,7 @@ struct model_options {
     void *loading_user;
     moebius_car car;
     int64_t n_draft; /* guesses of a text's next tokens in a pass at most (texts/draft.h) */
+    bool no_mtp;
 };
 
 /* clang-format off */
@@ -99,8 +100,11 @@ struct model_options {
      GROUP_CAR},                                                                                                       \
     {"--deterministic", OPT_FLAG, &(o).deterministic, "", "--car goes by what is used, not by when reads end", 0, 0,   \
      0, GROUP_CAR}
-#define DRAFT_OPTION(o)                                                                                                \
-    {"--draft", OPT_INT, &(o).n_draft, "N", "guess up to N next tokens where texts repeat themselves (0)", 0, DRAFT_MOST, 0, GROUP_MACHINE}
+#define DRAFT_OPTIONS(o)                                                                                               \
+    {"--draft", OPT_INT, &(o).n_draft, "N", "guess up to N next tokens, where that is faster (0)", 0, DRAFT_MOST, 0,     \
+     GROUP_MACHINE},                                                                                                   \
+    {"--no-mtp", OPT_FLAG, &(o).no_mtp, "", "guess by what texts repeat alone, not by the model's MTP layer", 0, 0, 0,  \
+     GROUP_MACHINE}
 /* clang-format on */
 
 /* Directories that were given as "DIR,DIR". */

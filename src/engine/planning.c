@@ -496,6 +496,7 @@ static err_code plan_engine(moebius_plan *p, const void *engine, const moebius_p
     const moebius_engine *g = engine;
     struct planning_facts_params params = facts_params(o);
     params.process_bytes = g->facts.process_bytes;
+    params.mtp = g->options.mtp;
     if (engine_ranks(g) && engine_has_own_memory(g, 0))
         return err_set(e, ERR_UNSUPPORTED, "a plan of several processes with GPUs");
     if (!is_planned(g))

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -58,6 +59,21 @@ double usage_rate(const struct usage *u, int layer, int32_t expert, int64_t n_us
     return total ? (double)u->count[layer * u->n_expert + expert] * (double)n_used / (double)total : 0;
 }
 
+/* Makes counts those of n_layer layers: there are none of layers behind the last. */
+static err_code take_layers(struct usage *u, int n_layer, struct err *e)
+{
+    struct usage all;
+    int n = u->n_layer < n_layer ? u->n_layer : n_layer;
+    if (u->n_layer == n_layer)
+        return ERR_OK;
+    TRY(usage_create(&all, n_layer, u->n_expert, e));
+    memcpy(all.count, u->count, (size_t)n * (size_t)u->n_expert * sizeof *all.count);
+    memcpy(all.total, u->total, (size_t)n * sizeof *all.total);
+    usage_close(u);
+    *u = all;
+    return ERR_OK;
+}
+
 err_code usage_parse(struct usage *u, const char *text, size_t n, const char *name, uint64_t fingerprint, int n_layer,
                      int64_t n_expert, struct err *e)
 {
@@ -74,7 +90,7 @@ err_code usage_parse(struct usage *u, const char *text, size_t n, const char *na
     TRY(text_scanner_number(&w, "layers", 1, LIMIT_LAYERS, &layers, e));
     TRY(text_scanner_literal(&w, "experts", e));
     TRY(text_scanner_number(&w, "experts", 1, LIMIT_EXPERTS, &experts, e));
-    if ((n_layer && (int)layers != n_layer) || (n_expert && (int64_t)experts != n_expert))
+    if ((n_layer && abs((int)layers - n_layer) > 1) || (n_expert && (int64_t)experts != n_expert))
         return err_set(e, ERR_FORMAT, "%s: usage of %" PRIu64 " layers of %" PRIu64 " experts, expected %d of %" PRId64,
                        name, layers, experts, n_layer, n_expert);
     if (layers * experts > n / 2) /* a digit and a space each */
@@ -88,6 +104,8 @@ err_code usage_parse(struct usage *u, const char *text, size_t n, const char *na
     }
     if (code == ERR_OK)
         code = text_scanner_end(&w, e);
+    if (code == ERR_OK && n_layer)
+        code = take_layers(u, n_layer, e);
     if (code != ERR_OK)
         usage_close(u);
     return code;

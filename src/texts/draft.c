@@ -18,6 +18,23 @@ void draft_note_pass(struct draft_costs *c, size_t n_rows, int64_t took_ns)
         *ns += (took_ns - *ns) / PART;
 }
 
+void draft_note_mtp(struct draft_costs *c, size_t n, int64_t took_ns)
+{
+    enum { PART = 4 };
+    int64_t ns = took_ns / (int64_t)n;
+    if (c->n_mtp_seen < 2)
+        c->mtp_ns = c->n_mtp_seen++ && c->mtp_ns < ns ? c->mtp_ns : ns;
+    else
+        c->mtp_ns += (ns - c->mtp_ns) / PART;
+}
+
+/* At first a part of a pass. */
+static double mtp_ns(const struct draft_costs *c)
+{
+    const double usual = 0.1;
+    return c->n_mtp_seen < 2 ? usual * draft_pass_ns(c, 1) : (double)c->mtp_ns;
+}
+
 /* The next number of tokens from n on, upwards or downwards, with which a pass has run; 0: there is none. */
 static size_t known(const struct draft_costs *c, size_t n, int step)
 {
@@ -64,20 +81,21 @@ size_t draft_match(const int32_t *ids, size_t n, bool always, size_t *next)
 
 static int kind_of(size_t match)
 {
-    return match < 6 ? 0 : match < 12 ? 1 : match < 24 ? 2 : 3;
+    return match == DRAFT_MTP ? 4 : match < 6 ? 0 : match < 12 ? 1 : match < 24 ? 2 : 3;
 }
 
-/* The share of guesses that are right: at first what is usual, as if so many had been seen. */
-static double share(const struct draft_odds *o, int kind)
+/* At first what is usual, as if so many had been seen. */
+double draft_share(const struct draft_odds *o, size_t match)
 {
-    static const double usual[DRAFT_N_KIND] = {0.4, 0.6, 0.8, 0.9};
+    static const double usual[DRAFT_N_KIND] = {0.4, 0.6, 0.8, 0.9, 0.6};
     const double n_usual = 4;
+    int kind = kind_of(match);
     return (o->n_right[kind] + usual[kind] * n_usual) / (o->n_tried[kind] + n_usual);
 }
 
 double draft_expected(const struct draft_odds *o, size_t match, size_t n)
 {
-    double p = share(o, kind_of(match));
+    double p = draft_share(o, match);
     return p < 1 ? p * (1 - pow(p, (double)n)) / (1 - p) : (double)n;
 }
 
@@ -93,6 +111,40 @@ size_t draft_choose(const struct draft_costs *c, const struct draft_odds *o, siz
         best_rate = rate > best_rate ? rate : best_rate;
     }
     return best;
+}
+
+/* What a pass yields a nanosecond if MTP makes n guesses of each text. */
+static double mtp_rate(const struct draft_costs *c, const struct draft_odds *const *odds, const size_t *most,
+                       size_t n_text, size_t n_rows, double n_tok, size_t n)
+{
+    for (size_t i = 0; i < n_text; i++) {
+        size_t some = n < most[i] ? n : most[i];
+        n_rows += some;
+        n_tok += draft_expected(odds[i], DRAFT_MTP, some);
+    }
+    return n_tok / (draft_pass_ns(c, n_rows) + mtp_ns(c) * (double)n);
+}
+
+size_t draft_choose_mtp(const struct draft_costs *c, const struct draft_odds *const *odds, const size_t *most,
+                        size_t n_text, size_t n_rows, double n_tok, bool always)
+{
+    const double margin = always ? 0 : 1.1;
+    size_t best = 0, n_most = 0;
+    double best_rate = margin * n_tok / draft_pass_ns(c, n_rows);
+    for (size_t i = 0; i < n_text; i++)
+        n_most = most[i] > n_most ? most[i] : n_most;
+    for (size_t n = 1; n <= n_most; n++) {
+        double rate = mtp_rate(c, odds, most, n_text, n_rows, n_tok, n);
+        best = rate > best_rate ? n : best;
+        best_rate = rate > best_rate ? rate : best_rate;
+    }
+    return best;
+}
+
+double draft_least(const struct draft_costs *c, size_t n_rows, double n_tok)
+{
+    double ns = draft_pass_ns(c, n_rows);
+    return (draft_pass_ns(c, n_rows + 1) - ns) * n_tok / ns;
 }
 
 /* Nothing is known of guesses behind the first wrong one. */
@@ -114,6 +166,8 @@ void draft_pass_over(struct draft_costs *c, struct draft_odds *o, size_t match, 
     o->n_right[kind] -= o->n_right[kind] / PART;
     for (size_t i = n_rows + 1; i <= DRAFT_MOST_ROWS; i++)
         c->ns[i] -= c->ns[i] / PART;
+    if (match == DRAFT_MTP)
+        c->mtp_ns -= c->mtp_ns / PART;
 }
 
 void draft_fill(int32_t *guesses, size_t n, const int32_t *ids, size_t n_ids, size_t next)

@@ -25,6 +25,7 @@ err_code look_ahead_begin(struct look_ahead *a, moebius_engine *engine, moebius_
     size_t n = (size_t)moebius_session_pos(session);
     a->engine = engine;
     a->session = session;
+    a->has_mtp = a->n_draft && moebius_has_mtp(engine);
     a->n = a->n_used = 0;
     a->n_ids = n;
     if (!a->n_draft)
@@ -39,10 +40,44 @@ err_code look_ahead_begin(struct look_ahead *a, moebius_engine *engine, moebius_
 static void take_back(struct look_ahead *a)
 {
     if (a->n)
-        draft_note(&a->odds, a->match, a->n, a->n_used);
+        draft_note(&a->odds, a->match, a->n_planned, a->n_used);
     if (a->session && (size_t)moebius_session_pos(a->session) > a->n_ids)
         moebius_session_truncate(a->session, (int64_t)a->n_ids);
     a->n = a->n_used = 0;
+}
+
+/* Has MTP guess, if that pays. Where it fails there are no guesses. */
+static void guess_mtp(struct look_ahead *a, size_t most)
+{
+    const struct draft_odds *odds = &a->odds;
+    a->match = DRAFT_MTP;
+    a->n_planned = draft_choose_mtp(&a->costs, &odds, &most, 1, 1, 1, a->always);
+    if (a->n_planned == 0) {
+        draft_pass_over(&a->costs, &a->odds, DRAFT_MTP, 1);
+        return;
+    }
+    const moebius_guess_item item = {.session = a->session,
+                                     .id = a->guesses[0],
+                                     .most = a->n_planned,
+                                     .least = a->always ? 0 : (float)draft_least(&a->costs, 1, 1),
+                                     .ids = a->guesses + 1,
+                                     .n = &a->n};
+    int64_t start_ns = clock_ns();
+    if (moebius_guess_batch(a->engine, &item, 1, NULL) != MOEBIUS_OK)
+        a->n = 0;
+    draft_note_mtp(&a->costs, min_size(a->n + 1, a->n_planned), clock_ns() - start_ns);
+    if (a->n == 0)
+        draft_note(&a->odds, DRAFT_MTP, a->n_planned, 0);
+}
+
+static void guess_match(struct look_ahead *a, size_t match, size_t next, size_t most)
+{
+    a->match = match;
+    a->n = a->n_planned = draft_choose(&a->costs, &a->odds, match, most, 1, 1, a->always);
+    if (a->n)
+        draft_fill(a->guesses + 1, a->n, a->ids, a->n_ids, next);
+    else
+        draft_pass_over(&a->costs, &a->odds, match, 1);
 }
 
 /* Guesses what follows the text, whose last token the session lacks. */
@@ -53,13 +88,11 @@ static void guess(struct look_ahead *a)
     if (most == 0 || draft_pass_ns(&a->costs, 1) <= 0)
         return;
     match = draft_match(a->ids, a->n_ids, a->always, &next);
-    a->n = draft_choose(&a->costs, &a->odds, match, most, 1, 1, a->always);
-    a->match = match;
     a->guesses[0] = a->ids[a->n_ids - 1];
-    if (a->n)
-        draft_fill(a->guesses + 1, a->n, a->ids, a->n_ids, next);
-    else if (match)
-        draft_pass_over(&a->costs, &a->odds, match, 1);
+    if (a->has_mtp && (!match || draft_share(&a->odds, match) < draft_share(&a->odds, DRAFT_MTP)))
+        guess_mtp(a, most);
+    if (a->n == 0 && match)
+        guess_match(a, match, next, most);
 }
 
 static err_code reserve_logits(struct look_ahead *a, size_t n_row, struct err *e)
@@ -113,10 +146,11 @@ err_code look_ahead_eval(struct look_ahead *a, int32_t id, int64_t *ns, struct e
         a->ids[a->n_ids] = id;
     }
     a->n_ids++;
+    int64_t start = clock_ns(), guessed;
     if (a->n_draft)
         guess(a);
     err_code code = a->n ? reserve_logits(a, 1 + a->n, e) : ERR_OK;
-    int64_t start = clock_ns();
+    guessed = clock_ns();
     if (code == ERR_OK)
         code = compute(a, id, e);
     *ns = clock_ns() - start;
@@ -126,7 +160,7 @@ err_code look_ahead_eval(struct look_ahead *a, int32_t id, int64_t *ns, struct e
         take_back(a);
         return code;
     }
-    draft_note_pass(&a->costs, 1 + a->n, *ns);
+    draft_note_pass(&a->costs, 1 + a->n, start + *ns - guessed);
     a->n_guess += a->n;
     return ERR_OK;
 }

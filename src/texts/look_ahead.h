@@ -11,6 +11,7 @@
 struct look_ahead {
     int64_t n_draft; /* guesses at most; 0: tokens are computed one by one. The caller sets it, and the next one */
     bool always;     /* whether they pay or not, after single tokens, too: for tests */
+    bool has_mtp;    /* the engine guesses, too: look_ahead_begin sets it */
 
     moebius_engine *engine;   /* borrowed, as the session is */
     moebius_session *session; /* NULL: not between begin and end */
@@ -20,6 +21,7 @@ struct look_ahead {
     struct draft_odds odds;
     int32_t guesses[1 + DRAFT_MOST]; /* the token before, and [n] guesses that were computed with it */
     size_t n, n_used, match;         /* n_used: of these, how many the text has gone on with */
+    size_t n_planned;                /* guesses that were hoped for, of which MTP may have made fewer */
     float *logits;                   /* [1 + n][n_vocab], after each; owned */
     size_t n_row;                    /* of them */
     uint64_t n_guess, n_right;       /* so far */

@@ -302,7 +302,7 @@ void text_settle(struct text *t)
     if (moebius_session_pos(t->session) > n_good)
         moebius_session_truncate(t->session, n_good);
     if (t->n_ids > g->n_ids) /* else the pass failed */
-        draft_note(&t->odds, g->match, g->n, g->n_right);
+        draft_note(&t->odds, g->match, g->n_planned, g->n_right);
     t->n_guess += g->n;
     t->n_guess_right += g->n_right;
 }

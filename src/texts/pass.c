@@ -101,14 +101,19 @@ static void share_room(struct texts *x, size_t room)
 
 /* ---- guesses ------------------------------------------------------------------------------------------------- */
 
+/* Tokens of a pass with guesses at most. */
+static int64_t most_rows(const struct texts *x)
+{
+    return min_i64(DRAFT_MOST_ROWS, x->options.n_batch ? x->options.n_batch : DRAFT_MOST_ROWS);
+}
+
 /* How many guesses there may be of a text that waits for its next token. */
 static size_t most_guesses(const struct texts *x, const struct text *t, size_t n_rows)
 {
     int64_t most = min_i64(x->options.n_draft, DRAFT_MOST), n_answer = (int64_t)(t->n_ids - t->n_prompt);
-    int64_t rows = min_i64(DRAFT_MOST_ROWS, x->options.n_batch ? x->options.n_batch : DRAFT_MOST_ROWS);
     if (!is_answer(t) || t->has_ended || n_answer == 0) /* 0: all of the prompt is there but one token */
         return 0;
-    most = min_i64(most, rows - (int64_t)n_rows);
+    most = min_i64(most, most_rows(x) - (int64_t)n_rows);
     most = min_i64(most, moebius_session_n_ctx(t->session) - (int64_t)t->n_ids);
     most = min_i64(most, t->n_ctx - (int64_t)t->n_ids);
     if (t->request.max_tokens >= 0)
@@ -122,23 +127,100 @@ struct guessed_pass {
     double n_tok;
 };
 
-/* Adds as many guesses of a text as pay. */
+/* Begins the guesses of a text, which may come to be none. */
+static void begin_guess(const struct texts *x, struct text *t, size_t n, size_t match)
+{
+    t->guess = (struct text_guess){.n = n, .n_planned = n, .match = match, .n_ids = t->n_ids, .setup = &x->setup};
+    t->guess.ids[0] = t->ids[t->n_ids - 1];
+}
+
+/* Adds as many guesses of a text as pay, where it goes on as it did before, unless MTP's are more often right. */
 static void guess(struct texts *x, struct text *t, struct guessed_pass *p)
 {
-    struct text_guess *g = &t->guess;
     size_t next = 0, most = most_guesses(x, t, p->n_rows);
     bool always = x->options.always_draft;
     size_t match = most ? draft_match(t->ids, t->n_ids, always, &next) : 0;
+    if (match && x->has_mtp && draft_share(&t->odds, match) < draft_share(&t->odds, DRAFT_MTP))
+        return;
     size_t best = draft_choose(&x->costs, &t->odds, match, most, p->n_rows, p->n_tok, always);
     if (match && !best)
         draft_pass_over(&x->costs, &t->odds, match, p->n_rows);
     if (!best)
         return;
-    *g = (struct text_guess){.n = best, .match = match, .n_ids = t->n_ids, .setup = &x->setup};
-    g->ids[0] = t->ids[t->n_ids - 1];
-    draft_fill(g->ids + 1, best, t->ids, t->n_ids, next);
+    begin_guess(x, t, best, match);
+    draft_fill(t->guess.ids + 1, best, t->ids, t->n_ids, next);
     p->n_rows += best;
     p->n_tok += draft_expected(&t->odds, match, best);
+}
+
+/* The texts that MTP is to guess. */
+struct mtp_texts {
+    struct text *text[DRAFT_MOST_ROWS]; /* [n] */
+    const struct draft_odds *odds[DRAFT_MOST_ROWS];
+    size_t most[DRAFT_MOST_ROWS];
+    moebius_guess_item items[DRAFT_MOST_ROWS];
+    size_t n;
+};
+
+/* Finds texts without guesses that may have some. */
+static void find_mtp_texts(const struct texts *x, size_t n_rows, struct mtp_texts *m)
+{
+    m->n = 0;
+    for (size_t i = 0; i < x->n_running && m->n < DRAFT_MOST_ROWS; i++) {
+        struct text *t = x->running[i];
+        size_t most = t->guess.n ? 0 : most_guesses(x, t, n_rows);
+        if (most == 0)
+            continue;
+        m->text[m->n] = t;
+        m->odds[m->n] = &t->odds;
+        m->most[m->n++] = most;
+    }
+    for (size_t i = 0; i < m->n; i++) /* they share the room */
+        m->most[i] = min_size(m->most[i], ((size_t)most_rows(x) - n_rows) / m->n);
+}
+
+/* Has MTP guess n tokens of each text, or as many as there may be. Where it fails there are none. */
+static void make_guesses(struct texts *x, struct mtp_texts *m, size_t n, double least)
+{
+    size_t n_item = 0, n_step = 0;
+    for (size_t i = 0; i < m->n; i++) {
+        struct text *t = m->text[i];
+        size_t some = min_size(n, m->most[i]);
+        if (some == 0)
+            continue;
+        begin_guess(x, t, some, DRAFT_MTP);
+        m->text[n_item] = t;
+        m->items[n_item++] = (moebius_guess_item){.session = t->session,
+                                                  .id = t->guess.ids[0],
+                                                  .most = some,
+                                                  .least = (float)least,
+                                                  .ids = t->guess.ids + 1,
+                                                  .n = &t->guess.n};
+    }
+    int64_t start_ns = clock_ns();
+    bool ok = n_item > 0 && moebius_guess_batch(x->setup.engine, m->items, n_item, NULL) == MOEBIUS_OK;
+    x->mtp_ns = clock_ns() - start_ns;
+    for (size_t i = 0; i < n_item; i++) {
+        struct text_guess *g = &m->text[i]->guess;
+        g->n = ok ? g->n : 0;
+        n_step = max_size(n_step, min_size(g->n + 1, g->n_planned));
+        if (g->n == 0)
+            draft_note(&m->text[i]->odds, DRAFT_MTP, g->n_planned, 0);
+    }
+    if (n_step)
+        draft_note_mtp(&x->costs, n_step, x->mtp_ns);
+}
+
+static void guess_mtp(struct texts *x, const struct guessed_pass *p)
+{
+    struct mtp_texts m;
+    bool always = x->options.always_draft;
+    find_mtp_texts(x, p->n_rows, &m);
+    size_t n = draft_choose_mtp(&x->costs, m.odds, m.most, m.n, p->n_rows, p->n_tok, always);
+    if (n)
+        make_guesses(x, &m, n, always ? 0 : draft_least(&x->costs, p->n_rows, p->n_tok));
+    for (size_t i = 0; i < m.n && n == 0; i++)
+        draft_pass_over(&x->costs, &m.text[i]->odds, DRAFT_MTP, p->n_rows);
 }
 
 /* Guesses for a pass of answers alone, once it is known what such a pass takes. While prompts wait there are none: what
@@ -146,6 +228,7 @@ static void guess(struct texts *x, struct text *t, struct guessed_pass *p)
 static void guess_all(struct texts *x)
 {
     struct guessed_pass p = {0};
+    x->mtp_ns = 0;
     for (size_t i = 0; i < x->n_running; i++) {
         x->running[i]->guess.n = 0;
         p.n_rows += x->running[i]->chunk;
@@ -156,6 +239,8 @@ static void guess_all(struct texts *x)
         return;
     for (size_t i = 0; i < x->n_running; i++)
         guess(x, x->running[i], &p);
+    if (x->has_mtp)
+        guess_mtp(x, &p);
 }
 
 /* Fills the items of a pass. */
@@ -230,7 +315,7 @@ static void take_stock(struct texts *x, size_t n_answer, int64_t took_ns, bool i
         pace_note(&x->pace, n_answer, n_chunk, took_ns, is_streaming);
     if (n_chunk == 0)
         draft_note_pass(&x->costs, x->n_items + n_guess, took_ns);
-    *(n_chunk ? &x->stats.prefill_ns : &x->stats.decode_ns) += took_ns;
+    *(n_chunk ? &x->stats.prefill_ns : &x->stats.decode_ns) += took_ns + x->mtp_ns;
     x->stats.n_pass++;
     x->stats.n_decode_pass += n_chunk == 0;
     x->stats.n_decoded += n_chunk ? 0 : x->n_items + n_right;

@@ -36,6 +36,7 @@ err_code texts_open(struct texts **out, moebius_engine *engine, const struct tex
     x->setup = (struct text_setup){.engine = engine,
                                    .max_piece = answer_longest_piece(moebius_engine_vocab(engine)),
                                    .n_ctx = options->n_ctx ? options->n_ctx : moebius_n_ctx_train(engine)};
+    x->has_mtp = options->n_draft && moebius_has_mtp(engine);
     x->n_room = options->n_texts;
     x->kept.index = &x->index;
     x->kept.logits_bytes = (size_t)moebius_n_vocab(engine) * sizeof(float);

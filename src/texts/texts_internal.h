@@ -37,6 +37,8 @@ struct texts {
     bool is_disk_turn;          /* a part was read or written before the pass in hand */
     struct pace pace;
     struct draft_costs costs;
+    bool has_mtp;              /* the engine guesses, too, and guesses are wanted */
+    int64_t mtp_ns;            /* what its guesses for the pass in hand took */
     moebius_batch_item *items; /* [n_items] of the pass in hand, of options.n_texts */
     struct text **in_pass;     /* [n_items] whose they are */
     size_t n_items;

@@ -38,7 +38,7 @@ struct schedule {
     int n_text;
     struct line *lines; /* [MAX_LINES] */
     int n_line;
-    int n_seen, n_draft, n_fork, n_back;
+    int n_seen, n_draft, n_fork, n_back, n_guess;
 };
 
 static void die(const struct schedule *s, const char *what)
@@ -138,6 +138,36 @@ static void go_back(struct schedule *s)
     if (below(s, 2))
         t->line = new_line(s, t->line, to);
     s->n_back++;
+}
+
+/* Guesses how some texts go on, of which nothing remains. */
+static void guess(struct schedule *s)
+{
+    moebius_error error;
+    moebius_guess_item items[MAX_TEXTS];
+    int32_t ids[MAX_TEXTS][MAX_DRAFT];
+    size_t n_got[MAX_TEXTS], n = 0;
+    for (int i = 0; i < s->n_text; i++) {
+        const struct text *t = &s->texts[i];
+        int room = N_CTX - pos_of(t), most = 1 + below(s, MAX_DRAFT);
+        if (below(s, 3) == 0 || room == 0)
+            continue;
+        items[n] = (moebius_guess_item){.session = t->session,
+                                        .id = token(s, t->line, pos_of(t)),
+                                        .most = (size_t)(most < room ? most : room),
+                                        .least = (float)below(s, 3) * 0.1f,
+                                        .ids = ids[n],
+                                        .n = &n_got[n]};
+        n++;
+    }
+    if (moebius_guess_batch(s->engine, items, n, &error) != MOEBIUS_OK)
+        die(s, error.text);
+    for (size_t i = 0; i < n; i++) {
+        for (size_t k = 0; k < n_got[i]; k++)
+            if (ids[i][k] < 0 || ids[i][k] >= moebius_n_vocab(s->engine))
+                die(s, "a guess is no token");
+        s->n_guess += (int)n_got[i];
+    }
 }
 
 /* A text's part in a batch. */
@@ -265,8 +295,9 @@ static void write_split(const struct schedule *s, const char *devices, char *spl
         snprintf(split, n, "random:%llu", (unsigned long long)s->seed);
 }
 
-/* devices: NULL for one with all threads. share: of the experts, 0 for all; more where a layer needs more. */
-static moebius_engine *open_engine(const struct schedule *s, int n_threads, const char *devices, double share)
+/* devices: NULL for one with all threads. share: of the experts, 0 for all; more where a layer needs more. mtp: with
+ * multi-token prediction. */
+static moebius_engine *open_engine(const struct schedule *s, int n_threads, const char *devices, double share, bool mtp)
 {
     moebius_error error;
     moebius_engine *e;
@@ -276,6 +307,7 @@ static moebius_engine *open_engine(const struct schedule *s, int n_threads, cons
                                 .devices = devices,
                                 .split = devices ? split : NULL,
                                 .expert_ram_share = share,
+                                .mtp = mtp,
                                 .checkpoint_interval = 64};
     moebius_status status = moebius_engine_open(&e, s->path, &o, &error);
     while (status == MOEBIUS_LIMIT && o.expert_ram_share < 1) {
@@ -304,7 +336,7 @@ static void run_schedule(const char *path, uint64_t seed)
     struct part *parts = calloc(MAX_TEXTS, sizeof *parts);
     char split[32];
     s.lines = calloc(MAX_LINES, sizeof *s.lines);
-    s.engine = open_engine(&s, n_threads, devices[which], is_streaming ? 0.25 : 0);
+    s.engine = open_engine(&s, n_threads, devices[which], is_streaming ? 0.25 : 0, seed % 4 != 0);
     s.kv = (moebius_kv_type)below(&s, 3);
     if (s.kv == MOEBIUS_KV_Q8_0 && !has_q8_0(&s))
         s.kv = MOEBIUS_KV_F32;
@@ -318,6 +350,8 @@ static void run_schedule(const char *path, uint64_t seed)
             fork_text(&s);
         else if (what == 3)
             go_back(&s);
+        else if (what == 4 && moebius_has_mtp(s.engine))
+            guess(&s);
         else
             run_batch(&s, parts);
     }
@@ -326,14 +360,14 @@ static void run_schedule(const char *path, uint64_t seed)
     if (moebius_engine_counters(s.engine).context_bytes)
         die(&s, "memory for state is still in use");
     write_split(&s, devices[which], split, sizeof split);
-    moebius_engine *alone = open_engine(&s, 1, NULL, 0);
+    moebius_engine *alone = open_engine(&s, 1, NULL, 0, false);
     for (int i = 0; i < s.n_line; i++)
         check_line(&s, alone, i);
     printf("%s: seed %llu: %d threads, devices %s, %s, experts %s, cache %d: %d logits, %d forks, %d times back, %d "
-           "drafts\n",
+           "drafts, %d guesses\n",
            path, (unsigned long long)seed, n_threads, devices[which] ? devices[which] : "one",
            devices[which] ? split : "whole", is_streaming ? "25%" : "all", (int)s.kv, s.n_seen, s.n_fork, s.n_back,
-           s.n_draft);
+           s.n_draft, s.n_guess);
     moebius_engine_close(&alone);
     moebius_engine_close(&s.engine);
     free(s.lines);

@@ -20,7 +20,8 @@
 enum { MAX_PROMPT = 400, MAX_ANSWER = 40, MAX_JOBS = 64, N_START = 3, TOP = 3 };
 
 static const char *golden;
-static const char *const families[] = {"qwen3moe", "gpt_oss", "qwen3next"}; /* full, windowed, recurrent */
+static const char *const families[] = {"qwen3moe", "gpt_oss", "qwen3next"};     /* full, windowed, recurrent */
+static const char *const with_mtp[] = {"glm4moe", "qwen35moe_mtp", "hy_v3_mtp"}; /* with multi-token prediction */
 
 static uint32_t below(struct random *r, uint32_t n)
 {
@@ -150,7 +151,8 @@ static moebius_engine *open_engine(const char *name, int64_t state_bytes)
     char path[1024];
     moebius_error error;
     moebius_engine *engine;
-    const moebius_engine_options o = {.n_threads = 2, .state_bytes = state_bytes, .checkpoint_interval = 128};
+    const moebius_engine_options o = {
+        .n_threads = 2, .state_bytes = state_bytes, .checkpoint_interval = 128, .mtp = true};
     snprintf(path, sizeof path, "%s/%s.gguf", golden, name);
     if (moebius_engine_open(&engine, path, &o, &error) != MOEBIUS_OK)
         fail_msg("%s", error.text);
@@ -339,8 +341,10 @@ static void guesses_change_no_answer(void **state)
     uint64_t seed = seed_of("MOEBIUS_SEED", 1), n = seed_of("MOEBIUS_SCHEDULES", 1), n_right = 0;
     for (uint64_t i = 0; i < n; i++) {
         struct random r = random_seed(seed + i);
-        for (int k = 0; k < 9; k++)
+        for (int k = 0; k < 9; k++) {
             n_right += check_guesses(families[k % 3], n_texts[k / 3], &r);
+            check_guesses(with_mtp[k % 3], n_texts[k / 3], &r);
+        }
     }
     assert_true(n_right > 0);
 }
@@ -367,6 +371,8 @@ static void check_look_ahead(const char *family, struct random *r)
     for (int i = 0; i < N_TOKENS; i++) {
         /* the prompt again and again, with other tokens here and there */
         int32_t id = below(r, 8) ? j.ids[(size_t)i % (j.n_ids < 40 ? j.n_ids : 40)] : j.ids[below(r, 2)];
+        if (a.match == DRAFT_MTP && a.n_used < a.n && below(r, 4)) /* random models guess nothing right */
+            id = a.guesses[1 + a.n_used];
         assert_int_equal(moebius_session_eval(plain, &id, 1, &error), MOEBIUS_OK);
         assert_int_equal(look_ahead_eval(&a, id, &ns, &e), ERR_OK);
         n_computed += ns > 0;
@@ -394,8 +400,10 @@ static void looking_ahead_changes_no_logits(void **state)
     uint64_t seed = seed_of("MOEBIUS_SEED", 1), n = seed_of("MOEBIUS_SCHEDULES", 1);
     for (uint64_t i = 0; i < n; i++) {
         struct random r = random_seed(seed + i);
-        for (int k = 0; k < 3; k++)
+        for (int k = 0; k < 3; k++) {
             check_look_ahead(families[k], &r);
+            check_look_ahead(with_mtp[k], &r);
+        }
     }
 }
 

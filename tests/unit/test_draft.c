@@ -85,6 +85,44 @@ static void odds_follow_what_was_right(void **state)
     assert_true(draft_expected(&o, 8, 15) > 11);
 }
 
+static void mtp_guesses_as_many_as_pay(void **state)
+{
+    struct draft_costs c = {.ns = {[1] = 1000, [2] = 1300, [8] = 3100, [64] = 19900},
+                            .n_seen = {[1] = 2, [2] = 2, [8] = 2, [64] = 2}};
+    struct draft_odds good = {0}, bad = {0};
+    const struct draft_odds *one[] = {&good}, *both[] = {&good, &good}, *mixed[] = {&good, &bad};
+    const size_t most[] = {15, 15}, few[] = {2, 0};
+    for (int i = 0; i < 20; i++) {
+        draft_note(&good, DRAFT_MTP, 4, 4);
+        draft_note(&bad, DRAFT_MTP, 4, 0);
+    }
+    assert_true(draft_share(&good, DRAFT_MTP) > 0.9 && draft_share(&bad, DRAFT_MTP) < 0.2);
+    assert_true(draft_share(&good, 8) == 0.6); /* matches are another kind */
+    for (int i = 0; i < 3; i++)
+        draft_note_mtp(&c, 2, 200);
+    size_t n = draft_choose_mtp(&c, one, most, 1, 1, 1, false);
+    assert_in_range(n, 4, 15);
+    assert_int_equal(draft_choose_mtp(&c, one, few, 1, 1, 1, false), 2);
+    const struct draft_odds *worse[] = {&bad};
+    assert_int_equal(draft_choose_mtp(&c, worse, most, 1, 1, 1, false), 0);
+    assert_in_range(draft_choose_mtp(&c, worse, most, 1, 1, 1, true), 1, 15);
+    assert_true(draft_choose_mtp(&c, both, most, 2, 2, 2, false) > draft_choose_mtp(&c, mixed, most, 2, 2, 2, false));
+    for (int i = 0; i < 100; i++)
+        draft_note_mtp(&c, 1, 5000); /* guesses take longer than tokens */
+    assert_int_equal(draft_choose_mtp(&c, one, most, 1, 1, 1, false), 0);
+    for (int i = 0; i < 1000; i++)
+        draft_pass_over(&c, &good, DRAFT_MTP, 1); /* but they are tried again */
+    assert_true(draft_choose_mtp(&c, one, most, 1, 1, 1, false) > 0);
+}
+
+static void a_guess_must_be_worth_its_token(void **state)
+{
+    struct draft_costs c = {.ns = {[1] = 1000, [2] = 1300}, .n_seen = {[1] = 2, [2] = 2}};
+    assert_true(fabs(draft_least(&c, 1, 1) - 0.3) < 1e-9);
+    c.ns[2] = 1900;
+    assert_true(fabs(draft_least(&c, 1, 1) - 0.9) < 1e-9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -92,6 +130,8 @@ int main(void)
         cmocka_unit_test(what_follows_goes_on_over_the_end),
         cmocka_unit_test(passes_take_what_passes_took),
         cmocka_unit_test(odds_follow_what_was_right),
+        cmocka_unit_test(mtp_guesses_as_many_as_pay),
+        cmocka_unit_test(a_guess_must_be_worth_its_token),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
