@@ -1,6 +1,6 @@
 /* cohere2moe: Cohere's North models. Attention and the feed-forward part stand side by side behind one norm, a layer
- * norm unless the file has the epsilon of an RMS norm. Windowed layers and leading dense ones are rotated, the others
- * attend to everything without rope; sigmoid scores, the mean of the experts' sum and a shared expert, a factor for
+ * norm unless the file has the epsilon of an RMS norm. Windowed layers, leading dense ones and that for multi-token
+ * prediction are rotated, the others attend to everything without rope; sigmoid scores, the mean of the experts' sum and a shared expert, a factor for
  * logits. */
 #include "model/loader.h"
 
@@ -24,6 +24,7 @@ err_code arch_cohere2moe_load(struct loader *l, struct err *e)
     };
     struct model *m = l->m;
     int64_t n_dense = 0;
+    l->can_mtp = true;
     TRY(load_u32_opt(l, "leading_dense_block_count", &n_dense, e));
     TRY(load_transformer(l, &rules, e));
     TRY(load_logit_scale(l, &m->logit_scale, e));
@@ -32,7 +33,7 @@ err_code arch_cohere2moe_load(struct loader *l, struct err *e)
         struct layer *y = &m->layers[i];
         if (y->is_moe && y->moe.shared_down)
             y->ffn_scale = 0.5f;
-        if (i < n_dense && !y->attn.window)
+        if ((i < n_dense || i >= m->n_trunk) && !y->attn.window)
             y->attn.rope_table = y->attn.q_rope_table = 0;
     }
     return ERR_OK;

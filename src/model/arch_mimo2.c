@@ -10,6 +10,7 @@ err_code arch_mimo2_load(struct loader *l, struct err *e)
     };
     struct model *m = l->m;
     float factor = 0;
+    l->can_mtp = m->mtp.is_raw = true;
     TRY(load_transformer(l, &rules, e));
     TRY(load_f32_opt(l, "attention.value_scale", &load_factor_range, &factor, e));
     for (int64_t i = 0; i < m->n_layer; i++)

@@ -26,6 +26,7 @@ err_code arch_step35_load(struct loader *l, struct err *e)
         .qk_norm = QK_NORM_HEAD,
         .moe = {.score = ROUTE_SIGMOID},
     };
+    l->can_mtp = l->m->mtp.is_raw = true;
     TRY(load_transformer(l, &rules, e));
     TRY(load_pattern_windows(l, e));
     TRY(halve_rope(l, e));

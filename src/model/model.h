@@ -225,12 +225,13 @@ struct layer {
  *
  *   x = layer(proj . [norm(embedding(id)), norm(h)]);   h = norm(x);   logits = output(h)
  *
- * are those of the token behind id, and h leads to the next guess. */
+ * are those of the token behind id, and h leads to the next guess. Of several such layers the first one is used. */
 struct mtp {
     struct tensor embed_norm, hidden_norm; /* [n_embd] of the embedding, of h */
     struct weight *proj;                   /* [n_embd][2 * n_embd]; NULL: there is no MTP */
     struct weight *embed, *output;         /* the model's, or its own */
     struct tensor out_norm;                /* [n_embd] */
+    bool is_raw;                           /* what leads to guesses is the result before its norm */
 };
 
 enum { MODEL_MAX_STAGE = 8 };

@@ -57,11 +57,20 @@ void mtp_begin(struct pass *p)
     p->before = pass_write_list(p, &p->w->before, t);
 }
 
+/* Keeps a batch's results x, normed unless guesses go on from them as they are. */
+static void keep_hidden(const struct pass *p, const struct tensor *norm, const struct tensor *bias)
+{
+    const struct tensor hidden = tensor_rows(p->w->hidden, 0, p->n);
+    if (p->m->mtp.is_raw)
+        backend_copy(p->b, &p->x, &hidden);
+    else
+        block_norm_rows(p, &p->x, norm, bias, &hidden);
+}
+
 void mtp_store(struct pass *p)
 {
     const struct model *m = p->m;
-    const struct tensor hidden = tensor_rows(p->w->hidden, 0, p->n);
-    block_norm_rows(p, &p->x, &m->out_norm, &m->out_norm_bias, &hidden);
+    keep_hidden(p, &m->out_norm, &m->out_norm_bias);
     for (int64_t first = 0; first < p->n; first += p->w->sizes.n_ubatch) {
         struct pass u = pass_ubatch(p, first);
         u.x = tensor_shaped(p->w->mtp_x, m->n_embd, u.n);
@@ -155,12 +164,12 @@ static err_code guess_once(struct guessing *x, struct err *e)
     pass_rope_tables(p);
     mtp_input(p, &p->x);
     TRY(pass_layer(p, p->m->n_trunk, e));
-    const struct tensor hidden = tensor_rows(w->hidden, 0, n);
-    block_norm_rows(p, &p->x, &p->m->mtp.out_norm, &no_bias, &hidden);
+    keep_hidden(p, &p->m->mtp.out_norm, &no_bias);
+    block_norm_rows(p, &p->x, &p->m->mtp.out_norm, &no_bias, &p->h);
     for (int64_t r = 0; r < n; r++) {
         if (r % w->sizes.n_logits == 0) {
             int64_t some = min_i64(n - r, w->sizes.n_logits);
-            const struct tensor h = tensor_rows(hidden, r, some), y = tensor_shaped(w->logits, w->sizes.n_vocab, some);
+            const struct tensor h = tensor_rows(p->h, r, some), y = tensor_shaped(w->logits, w->sizes.n_vocab, some);
             pass_logits(p, p->m->mtp.output, &h, &y);
             TRY(backend_wait(p->b, backend_fence(p->b), e));
             TRY(cancel_check(&p->p->cancel, e));

@@ -527,6 +527,8 @@ def add_gated(m, p, suffix, n_ff, gain, n_expert=0):
 
 
 def is_moe(c, layer):
+    if layer >= c["n_layer"] and c["arch"] == "mimo2":
+        return False
     return c["n_expert"] and layer >= c["n_dense"] and (layer + 1) % (c["moe_step"] or 1) == 0
 
 
