@@ -231,6 +231,7 @@ struct mtp {
     struct weight *proj;                   /* [n_embd][2 * n_embd]; NULL: there is no MTP */
     struct weight *embed, *output;         /* the model's, or its own */
     struct tensor out_norm;                /* [n_embd] */
+    bool has_layer_norm;                   /* the last norm takes the mean away, whatever the model's others do */
     bool is_raw;                           /* what leads to guesses is the result before its norm */
 };
 

@@ -57,20 +57,14 @@ void mtp_begin(struct pass *p)
     p->before = pass_write_list(p, &p->w->before, t);
 }
 
-/* Keeps a batch's results x, normed unless guesses go on from them as they are. */
-static void keep_hidden(const struct pass *p, const struct tensor *norm, const struct tensor *bias)
-{
-    const struct tensor hidden = tensor_rows(p->w->hidden, 0, p->n);
-    if (p->m->mtp.is_raw)
-        backend_copy(p->b, &p->x, &hidden);
-    else
-        block_norm_rows(p, &p->x, norm, bias, &hidden);
-}
-
 void mtp_store(struct pass *p)
 {
     const struct model *m = p->m;
-    keep_hidden(p, &m->out_norm, &m->out_norm_bias);
+    const struct tensor hidden = tensor_rows(p->w->hidden, 0, p->n);
+    if (m->mtp.is_raw)
+        backend_copy(p->b, &p->x, &hidden);
+    else
+        block_norm_rows(p, &p->x, &m->out_norm, &m->out_norm_bias, &hidden);
     for (int64_t first = 0; first < p->n; first += p->w->sizes.n_ubatch) {
         struct pass u = pass_ubatch(p, first);
         u.x = tensor_shaped(p->w->mtp_x, m->n_embd, u.n);
@@ -150,6 +144,22 @@ static err_code take_guess(struct guessing *x, int64_t r, int64_t *n_row, struct
     return ERR_OK;
 }
 
+/* h = norm(x), and what leads to the next guesses. */
+static void norm_guesses(const struct pass *p)
+{
+    const struct mtp *mtp = &p->m->mtp;
+    const struct tensor hidden = tensor_rows(p->w->hidden, 0, p->n);
+    if (mtp->has_layer_norm)
+        backend_enqueue(p->b, &(struct op){.kind = OP_LAYER_NORM,
+                                           .in = {p->x},
+                                           .out = {p->h},
+                                           .vec = {mtp->out_norm},
+                                           .norm = {.n = p->m->n_embd, .eps = p->m->norm_eps}});
+    else
+        block_norm_rows(p, &p->x, &mtp->out_norm, &no_bias, &p->h);
+    backend_copy(p->b, mtp->is_raw ? &p->x : &p->h, &hidden);
+}
+
 /* Computes a guess for each row. */
 static err_code guess_once(struct guessing *x, struct err *e)
 {
@@ -164,8 +174,7 @@ static err_code guess_once(struct guessing *x, struct err *e)
     pass_rope_tables(p);
     mtp_input(p, &p->x);
     TRY(pass_layer(p, p->m->n_trunk, e));
-    keep_hidden(p, &p->m->mtp.out_norm, &no_bias);
-    block_norm_rows(p, &p->x, &p->m->mtp.out_norm, &no_bias, &p->h);
+    norm_guesses(p);
     for (int64_t r = 0; r < n; r++) {
         if (r % w->sizes.n_logits == 0) {
             int64_t some = min_i64(n - r, w->sizes.n_logits);

@@ -36,7 +36,7 @@ DEFAULTS = dict(
     latent=0, q_rank=0, index_heads=0, index_dim=64, index_chosen=16, index_types="",  # latent attention, and its index of positions
     latent_windowed=0, hd_windowed=0, hd_v_windowed=0, k_rot_norm=0,  # of latent attention in windowed layers; a norm of the keys' rotated part
     index_block=0, index_local=1,  # an index of blocks of so many positions in layers with experts; blocks that are always taken
-    parts="",  # layers of one part each: m a state space, a attention, e experts, d a dense feed-forward part; the latter without gates
+    parts="",  # layers of one part each: m a state space, a attention, e experts, d a dense feed-forward part; the latter without gates; x a and e, of nextn
     moe_latent=0, n_ff_exps="", n_useds="",  # the width that experts work in; and by layer "16,0,..."
     compress="", compress_base=0.0, o_groups=0, o_rank=0,  # compressed keys, tokens for each by layer "0,4,..."; what they rotate by; grouped output
     streams=0, sinkhorn=4, stream_magnitude=0.0, hash_layers=0,  # hyper-connections, which mix streams or have a magnitude; leading layers whose experts a table gives by token
@@ -543,10 +543,12 @@ def add_router(m, p, i):
 
 def add_part(m, i):
     c, p, kind = m.c, "blk.%d." % i, part(m.c, i)
-    if kind in "ma":
+    if kind in "max":
         (add_mamba2(m, p) if kind == "m" else add_attention(m, p, i))
-        return
-    m.vector(p + "attn_norm.weight", [c["n_embd"]], 0.15, 1)
+        if kind != "x":
+            return
+        add_nextn(m, p)
+    m.vector(p + ("post_attention_norm.weight" if kind == "x" else "attn_norm.weight"), [c["n_embd"]], 0.15, 1)
     if kind == "d":
         add_ungated(m, p, "", c["n_embd"], c["n_ff"], 2)
         return
