@@ -124,7 +124,8 @@ static err_code load_compressed(struct loader *l, int64_t layer, struct attentio
     static const char *const names[] = {"attn_compressor_kv.weight", "attn_compressor_gate.weight",
                                         "attn_compressor_ape.weight", "attn_compressor_norm.weight"};
     struct compressed_attention *c = &a->compressed;
-    TRY(load_ratio(l, layer, &c->ratio, e));
+    if (layer < l->m->n_trunk) /* the layer for multi-token prediction sees its window alone */
+        TRY(load_ratio(l, layer, &c->ratio, e));
     list_ratio(l->m, c);
     a->rope_table = a->q_rope_table = c->ratio ? l->m->entry_rope : 0;
     c->inverse_rope = a->rope_table + 1;
@@ -180,6 +181,7 @@ err_code arch_deepseek4_load(struct loader *l, struct err *e)
 {
     struct model *m = l->m;
     int64_t n_hashed = 0;
+    l->can_mtp = m->mtp.is_raw = true;
     TRY(load_trunk(l, e));
     TRY(load_stream_sizes(l, true, e));
     TRY(load_u32(l, "hash_layer_count", &n_hashed, e));

@@ -437,21 +437,24 @@ void block_store(const struct pass *p, int64_t i)
     struct tensor h = tensor_shaped(p->h, p->m->n_embd, p->n);
     struct tensor k = tensor_shaped(p->w->k, a->n_head_kv * a->head_dim, p->n),
                   v = tensor_shaped(p->w->v, a->n_head_kv * a->head_dim_v, p->n);
-    struct tensor latent = tensor_shaped(p->w->v, a->latent.n_latent, p->n),
-                  k_rot = tensor_shaped(p->w->k_rot, a->n_rot, p->n);
+    struct op product = {.kind = OP_MATMUL, .in = {h}, .out = {k, v}, .weight = {a->k, a->v}};
     block_begin(p, &y->attn_streams, &p->x, &p->mix, &y->attn_norm, &y->attn_norm_bias, &h);
     if (a->is_latent) {
-        backend_enqueue(
-            p->b,
-            &(struct op){
-                .kind = OP_MATMUL, .in = {h}, .out = {latent, k_rot}, .weight = {a->k, a->latent.k_pe}});
-        store_latent(p, a, kv, &latent, &k_rot);
+        product.out[0] = tensor_shaped(p->w->v, a->latent.n_latent, p->n);
+        product.out[1] = tensor_shaped(p->w->k_rot, a->n_rot, p->n);
+        product.weight[1] = a->latent.k_pe;
+        backend_enqueue(p->b, &product);
+        store_latent(p, a, kv, &product.out[0], &product.out[1]);
         return;
     }
-    backend_enqueue(
-        p->b,
-        &(struct op){
-            .kind = OP_MATMUL, .in = {h}, .out = {k, v}, .weight = {a->k, a->v}, .vec = {a->k_bias, a->v_bias}});
+    if (a->is_compressed) {
+        backend_enqueue(p->b, &product);
+        mix_store_window(p, a, kv, &k);
+        return;
+    }
+    product.vec[0] = a->k_bias;
+    product.vec[1] = a->v_bias;
+    backend_enqueue(p->b, &product);
     clamp(p, a, &k);
     clamp(p, a, &v);
     store_kv(p, a, kv, &k, &v);

@@ -60,6 +60,14 @@ static struct tensor choose_entries(const struct pass *p, const struct attention
     return chosen;
 }
 
+void mix_store_window(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                      const struct tensor *k)
+{
+    block_norm(p, k, &a->k_norm, a->head_dim, k);
+    mix_rope(p, a, a->rope_table, k);
+    mix_store(p, kv, k, &kv->k);
+}
+
 void mix_compressed(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                     const struct tensor *h)
 {
@@ -74,9 +82,7 @@ void mix_compressed(const struct pass *p, const struct attention *a, const struc
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {q_latent}, .out = {q}, .weight = {a->q}});
     block_norm(p, &q, &no_weights, dim, &q);
     mix_rope(p, a, a->q_rope_table, &q);
-    block_norm(p, &k, &a->k_norm, dim, &k);
-    mix_rope(p, a, a->rope_table, &k);
-    mix_store(p, kv, &k, &kv->k);
+    mix_store_window(p, a, kv, &k);
     struct op attend = {.kind = OP_ATTENTION,
                         .in = {q, p->pos, p->table, mix_pages(p, kv->kind)},
                         .out = {out},

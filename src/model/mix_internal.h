@@ -22,6 +22,10 @@ struct tensor mix_pages(const struct pass *p, int kind);
 /* Puts the tokens' rows into a cache, whose pages are of the kind of the layer's keys. */
 void mix_store(const struct pass *p, const struct layer_pages *kv, const struct tensor *x, const struct paged *cache);
 
+/* Puts the tokens' keys, which are values, too, into the cache that has a window beside a compressed one. */
+void mix_store_window(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                      const struct tensor *k);
+
 /* h = o . attention over a window and a compressed cache */
 void mix_compressed(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                     const struct tensor *h);

@@ -10,28 +10,47 @@
 
 static const struct tensor no_bias;
 
-/* x = proj . [norm(embedding(ids)), norm(the normed result before)], of a ubatch */
+/* Copies n_head parts of n_embd elements of each row of x to where they are in the pairs, the first one at `off`. */
+static void put_parts(const struct pass *u, const struct tensor *x, int64_t n_head, const struct tensor *pair,
+                      int64_t off)
+{
+    int64_t n = u->m->n_embd;
+    backend_enqueue(u->b, &(struct op){.kind = OP_HEADS,
+                                       .in = {*x},
+                                       .out = {*pair},
+                                       .heads = {.n_head = n_head,
+                                                 .in_dim = n,
+                                                 .n_in = n,
+                                                 .out_dim = pair->ne[0] / n_head,
+                                                 .out_off = off,
+                                                 .n_out = n}});
+}
+
+/* x = proj . [norm(embedding(ids)), norm(h)], h being what is before each token, of a ubatch; for each residual stream
+ * with its own part of h. */
 static void mtp_input(const struct pass *u, const struct tensor *x)
 {
     const struct model *m = u->m;
-    int64_t n_embd = m->n_embd;
-    const struct tensor ids = list_part(u->ids, u->first, u->n);
-    struct tensor h = tensor_shaped(u->h, n_embd, u->n), pair = tensor_shaped(u->w->mtp_pair, 2 * n_embd, u->n);
-    struct op to_pair = {.kind = OP_HEADS,
-                         .in = {h},
-                         .out = {pair},
-                         .heads = {.n_head = 1, .in_dim = n_embd, .n_in = n_embd, .out_dim = 2 * n_embd, .n_out = n_embd}};
+    int64_t n_embd = m->n_embd, n_stream = m->n_stream, n = u->n;
+    const struct tensor ids = list_part(u->ids, u->first, n);
+    struct tensor e = tensor_shaped(u->h, n_embd, n), h = tensor_shaped(u->spare, n_stream * n_embd, n),
+                  pair = tensor_shaped(u->w->mtp_pair, n_stream * 2 * n_embd, n);
     backend_enqueue(
         u->b,
         &(struct op){
-            .kind = OP_EMBED, .in = {ids}, .out = {h}, .weight = {m->mtp.embed}, .scale = m->embed_scale});
-    block_norm_rows(u, &h, &m->mtp.embed_norm, &no_bias, &h);
-    backend_enqueue(u->b, &to_pair);
+            .kind = OP_EMBED, .in = {ids}, .out = {e}, .weight = {m->mtp.embed}, .scale = m->embed_scale});
+    block_norm_rows(u, &e, &m->mtp.embed_norm, &no_bias, &e);
+    for (int64_t i = 0; i < n_stream; i++)
+        put_parts(u, &e, 1, &pair, 2 * i * n_embd);
     backend_enqueue(u->b, &(struct op){.kind = OP_SLICE, .in = {u->w->hidden, u->before}, .out = {h}});
-    block_norm_rows(u, &h, &m->mtp.hidden_norm, &no_bias, &h);
-    to_pair.heads.out_off = n_embd;
-    backend_enqueue(u->b, &to_pair);
-    backend_enqueue(u->b, &(struct op){.kind = OP_MATMUL, .in = {pair}, .out = {*x}, .weight = {m->mtp.proj}});
+    if (n_stream > 1)
+        block_norm(u, &h, &m->mtp.hidden_norm, n_embd, &h);
+    else
+        block_norm_rows(u, &h, &m->mtp.hidden_norm, &no_bias, &h);
+    put_parts(u, &h, n_stream, &pair, n_embd);
+    const struct tensor in = tensor_shaped(pair, 2 * n_embd, n * n_stream),
+                        out = tensor_shaped(*x, n_embd, n * n_stream);
+    backend_enqueue(u->b, &(struct op){.kind = OP_MATMUL, .in = {in}, .out = {out}, .weight = {m->mtp.proj}});
 }
 
 /* Writes a text's last normed result, zeros where it is not there, into a row of those on the device. */
@@ -67,7 +86,7 @@ void mtp_store(struct pass *p)
         block_norm_rows(p, &p->x, &m->out_norm, &m->out_norm_bias, &hidden);
     for (int64_t first = 0; first < p->n; first += p->w->sizes.n_ubatch) {
         struct pass u = pass_ubatch(p, first);
-        u.x = tensor_shaped(p->w->mtp_x, m->n_embd, u.n);
+        u.x = tensor_shaped(p->w->mtp_x, p->w->sizes.n_residual, u.n);
         mtp_input(&u, &u.x);
         block_store(&u, m->n_trunk);
     }
@@ -82,7 +101,7 @@ err_code mtp_keep(const struct pass *p, struct err *e)
         struct text_hidden *h = &x->state->hidden;
         int64_t n = x->is_draft ? x->n : 1;
         row += x->n;
-        TRY(state_hidden_fit(x->state, n, p->m->n_embd, e));
+        TRY(state_hidden_fit(x->state, n, p->w->sizes.n_residual, e));
         const struct tensor from = tensor_rows(p->w->hidden, row - n, n);
         TRY(backend_read(p->b, &from, h->rows, e));
         h->first = x->state->pos + x->n - n;
@@ -156,7 +175,7 @@ static void norm_guesses(const struct pass *p)
                                            .vec = {mtp->out_norm},
                                            .norm = {.n = p->m->n_embd, .eps = p->m->norm_eps}});
     else
-        block_norm_rows(p, &p->x, &mtp->out_norm, &no_bias, &p->h);
+        block_begin(p, &p->m->out_streams, &p->x, &p->mix, &mtp->out_norm, &no_bias, &p->h);
     backend_copy(p->b, mtp->is_raw ? &p->x : &p->h, &hidden);
 }
 
@@ -167,8 +186,10 @@ static err_code guess_once(struct guessing *x, struct err *e)
     const struct stage_work *w = p->w;
     int64_t n = p->n, n_row = 0;
     p->before = pass_write_list(p, &w->before, n);
-    p->x = tensor_shaped(w->x, p->m->n_embd, n);
-    p->h = p->spare = tensor_shaped(w->h, p->m->n_embd, n);
+    p->x = tensor_shaped(w->x, w->sizes.n_residual, n);
+    p->h = tensor_shaped(w->h, p->m->n_embd, n);
+    p->spare = p->m->n_stream == 1 ? p->h : w->spare;
+    p->mix = p->m->n_stream == 1 ? (struct tensor){0} : tensor_shaped(w->mix, w->sizes.n_mix, n);
     pass_write_positions(p);
     pass_write_page_tables(p);
     pass_rope_tables(p);

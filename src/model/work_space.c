@@ -13,7 +13,7 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
                            .n_residual = m->n_stream * m->n_embd,
                            .n_spare = m->n_stream > 1 ? m->n_stream * m->n_embd : 0,
                            .n_mix = m->n_stream_mix,
-                           .n_mtp = m->mtp.proj && s->end == m->n_layer ? m->n_embd : 0,
+                           .n_mtp = m->mtp.proj && s->end == m->n_layer ? m->n_stream * m->n_embd : 0,
                            .n_ratio = m->n_ratio,
                            .n_entry_rot = m->ropes[m->entry_rope].n_rot};
     for (int i = 0; i < m->n_rope; i++)

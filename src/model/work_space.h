@@ -15,7 +15,7 @@ struct work_sizes {
     int64_t n_next;                     /* n_embd in a model with experts, else 0 */
     int64_t n_branch;                   /* n_embd where a layer has experts and a dense branch, else 0 */
     int64_t n_input;                    /* n_embd where something behind attention sees a layer's input, else 0 */
-    int64_t n_mtp;                      /* n_embd where the stage has multi-token prediction, else 0 */
+    int64_t n_mtp;                      /* n_residual where the stage has multi-token prediction, else 0 */
     int64_t n_before;                   /* n_batch there, else 0 */
     int64_t n_token_embd, n_token_all;  /* of a token's embedding for one layer, for all layers */
     int64_t n_rope;                     /* of all rope tables */
