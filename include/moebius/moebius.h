@@ -195,9 +195,9 @@ MOEBIUS_API int64_t moebius_n_ctx_train(const moebius_engine *engine); /* the co
 MOEBIUS_API int moebius_n_threads(const moebius_engine *engine);       /* of all devices */
 MOEBIUS_API int moebius_n_memory_node(const moebius_engine *engine);   /* nodes that have threads: 1 or more */
 MOEBIUS_API const char *moebius_arch(const moebius_engine *engine);    /* the file's general.architecture; borrowed */
-MOEBIUS_API int64_t moebius_n_layer(const moebius_engine *engine); /* of the forward pass */
-MOEBIUS_API bool moebius_has_mtp(const moebius_engine *engine);    /* the layer for multi-token prediction is loaded */
-MOEBIUS_API int64_t moebius_n_embd(const moebius_engine *engine);             /* the width of the residual stream */
+MOEBIUS_API int64_t moebius_n_layer(const moebius_engine *engine);     /* of the forward pass */
+MOEBIUS_API bool moebius_has_mtp(const moebius_engine *engine);   /* the layer for multi-token prediction is loaded */
+MOEBIUS_API int64_t moebius_n_embd(const moebius_engine *engine); /* the width of the residual stream */
 MOEBIUS_API int64_t moebius_engine_sort_cutoff(const moebius_engine *engine); /* the one in force */
 
 /* The routed experts of a layer. Layers are counted from 0, MoE layers alone. */

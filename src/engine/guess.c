@@ -24,7 +24,8 @@ static err_code check(const moebius_engine *g, const moebius_guess_item *items, 
     return ERR_OK;
 }
 
-/* Guesses for the items from *i on that are of one type of caches, as many as there is room for, and steps over them. */
+/* Guesses for the items from *i on that are of one type of caches, as many as there is room for, and steps over them.
+ */
 static err_code guess_some(moebius_engine *g, const moebius_guess_item *items, size_t n_items, size_t *i, struct err *e)
 {
     struct model_guess some[MODEL_MAX_GUESS];

@@ -186,7 +186,7 @@ static void print_shape(FILE *out, const struct model_facts *f)
     if (f->n_layer_mixing)
         fprintf(out, ", %" PRIu32 " without a feed-forward part", f->n_layer_mixing);
     if (f->n_layer_nextn)
-        fprintf(out, ", %" PRIu32 " nextn: not used for plain decoding", f->n_layer_nextn);
+        fprintf(out, ", %" PRIu32 " nextn: for multi-token prediction", f->n_layer_nextn);
     fputs(")\n", out);
     print_range(out, "embedding width", f->n_embd, f->n_embd);
     print_range(out, "vocabulary", f->n_vocab, f->n_vocab);

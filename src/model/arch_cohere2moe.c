@@ -1,7 +1,7 @@
 /* cohere2moe: Cohere's North models. Attention and the feed-forward part stand side by side behind one norm, a layer
  * norm unless the file has the epsilon of an RMS norm. Windowed layers, leading dense ones and that for multi-token
- * prediction are rotated, the others attend to everything without rope; sigmoid scores, the mean of the experts' sum and a shared expert, a factor for
- * logits. */
+ * prediction are rotated, the others attend to everything without rope; sigmoid scores, the mean of the experts' sum
+ * and a shared expert, a factor for logits. */
 #include "model/loader.h"
 
 static err_code load_logit_scale(struct loader *l, float *out, struct err *e)

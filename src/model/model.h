@@ -517,8 +517,9 @@ struct model_guess {
 
 enum { MODEL_MAX_GUESS = 64 };
 
-/* Guesses how up to MODEL_MAX_GUESS texts go on, n_batch at most, by multi-token prediction, which the model must have. No text changes, and the
- * results that the last model_forward kept are lost. There are no guesses where the pool has no room. */
+/* Guesses how up to MODEL_MAX_GUESS texts go on, n_batch at most, by multi-token prediction, which the model must have.
+ * No text changes, and the results that the last model_forward kept are lost. There are no guesses where the pool has
+ * no room. */
 MUST_USE err_code model_guess(const struct model *m, struct model_work *w, const struct model_forward_params *p,
                               struct model_guess *guesses, int64_t n, struct err *e);
 

@@ -37,8 +37,7 @@ static void mtp_input(const struct pass *u, const struct tensor *x)
                   pair = tensor_shaped(u->w->mtp_pair, n_stream * 2 * n_embd, n);
     backend_enqueue(
         u->b,
-        &(struct op){
-            .kind = OP_EMBED, .in = {ids}, .out = {e}, .weight = {m->mtp.embed}, .scale = m->embed_scale});
+        &(struct op){.kind = OP_EMBED, .in = {ids}, .out = {e}, .weight = {m->mtp.embed}, .scale = m->embed_scale});
     block_norm_rows(u, &e, &m->mtp.embed_norm, &no_bias, &e);
     for (int64_t i = 0; i < n_stream; i++)
         put_parts(u, &e, 1, &pair, 2 * i * n_embd);
@@ -245,15 +244,21 @@ err_code model_guess(const struct model *m, struct model_work *w, const struct m
 {
     struct guessing x = {.guesses = guesses};
     assert(m->mtp.proj && n >= 1 && n <= MODEL_MAX_GUESS && n <= w->stages[0].sizes.n_batch);
-    x.p = (struct pass){
-        .m = m, .pool = guesses[0].state->pool, .work = w, .p = params, .rows = x.rows, .n_rows = n, .n = n, .n_out = n};
+    x.p = (struct pass){.m = m,
+                        .pool = guesses[0].state->pool,
+                        .work = w,
+                        .p = params,
+                        .rows = x.rows,
+                        .n_rows = n,
+                        .n = n,
+                        .n_out = n};
     for (int64_t i = 0; i < n; i++) {
         guesses[i].n = 0;
         x.ids[i] = guesses[i].id;
         x.of[i] = (int)i;
         x.likely[i] = 1;
-        x.rows[i] = (struct model_rows){
-            .state = guesses[i].state, .ids = &x.ids[i], .n = 1, .n_out = 1, .is_decode = true};
+        x.rows[i] =
+            (struct model_rows){.state = guesses[i].state, .ids = &x.ids[i], .n = 1, .n_out = 1, .is_decode = true};
     }
     err_code code = begin(guesses, n, e);
     if (code == ERR_LIMIT)

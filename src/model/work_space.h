@@ -53,7 +53,7 @@ enum { ENTRY_LISTS = 4 };
     TENSOR(next_x, ELEM_F32, d->n_next, d->n_batch)           /* what the next layer's router is shown (moe.h) */      \
     TENSOR(token_embed, ELEM_F32, d->n_token_all, d->n_batch) /* the tokens' embeddings for all layers */              \
     TENSOR(token_proj, ELEM_F32, d->n_token_all, d->n_batch)                                                           \
-    TENSOR(chosen, ELEM_I32, d->n_chosen, d->n_batch) /* what attention sees, as an index chose */                     \
+    TENSOR(chosen, ELEM_I32, d->n_chosen, d->n_batch)  /* what attention sees, as an index chose */                    \
     TENSOR(hidden, ELEM_F32, d->n_mtp, 2 * d->n_batch) /* normed results, and those before each text's first token */  \
     TENSOR(before, ELEM_I32, 1, d->n_before)           /* which of these is that before a token */                     \
     TENSOR(token_gate, ELEM_F32, d->n_token_embd, d->n_batch)                                                          \
@@ -81,9 +81,9 @@ enum { ENTRY_LISTS = 4 };
     TENSOR(alpha_low, ELEM_F32, d->n_rank, d->n_ubatch)                                                                \
     TENSOR(z_low, ELEM_F32, d->n_rank, d->n_ubatch)                                                                    \
     TENSOR(beta, ELEM_F32, d->n_head_v, d->n_ubatch)                                                                   \
-    TENSOR(mtp_x, ELEM_F32, d->n_mtp, d->n_ubatch) /* what goes into multi-token prediction's layer, */                \
+    TENSOR(mtp_x, ELEM_F32, d->n_mtp, d->n_ubatch)        /* what goes into multi-token prediction's layer, */         \
     TENSOR(mtp_pair, ELEM_F32, 2 * d->n_mtp, d->n_ubatch) /* and what it is made of */                                 \
-    TENSOR(gate, ELEM_F32, d->n_ff, d->n_ubatch) /* dense feed-forward */                                              \
+    TENSOR(gate, ELEM_F32, d->n_ff, d->n_ubatch)          /* dense feed-forward */                                     \
     TENSOR(up, ELEM_F32, d->n_ff, d->n_ubatch)                                                                         \
     TENSOR(logits, ELEM_F32, d->n_vocab, d->n_logits)
 

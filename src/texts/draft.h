@@ -1,7 +1,7 @@
 /* Guessing how a text goes on: as it did where its last tokens stood before, which is right for long stretches where it
- * quotes or rewrites something; or as the model's layer for multi-token prediction (MTP) has it. Guesses are computed in the pass that computes the token before them
- * (moebius_batch_item is_draft), and those are kept that would have been chosen without them. As the logits of a token
- * are the same in any pass, no answer changes.
+ * quotes or rewrites something; or as the model's layer for multi-token prediction (MTP) has it. Guesses are computed
+ * in the pass that computes the token before them (moebius_batch_item is_draft), and those are kept that would have
+ * been chosen without them. As the logits of a token are the same in any pass, no answer changes.
  *
  * A pass with more tokens takes longer, above all where each brings further experts. How many guesses pay is decided by
  * what passes of so many tokens took, and by how often guesses of the kind were right in the text: a match of few

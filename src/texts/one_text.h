@@ -42,9 +42,9 @@ struct text {
         int32_t ids[1 + DRAFT_MOST]; /* the token that the session lacks, and n guesses what follows it */
         size_t n, match;
         size_t n_planned; /* guesses that were hoped for, of which MTP may have made fewer */
-        size_t n_right; /* guesses that the text has gone on with */
-        size_t n_ids;   /* of the text before the pass */
-        bool is_over;   /* it has gone on otherwise, has ended, or failed */
+        size_t n_right;   /* guesses that the text has gone on with */
+        size_t n_ids;     /* of the text before the pass */
+        bool is_over;     /* it has gone on otherwise, has ended, or failed */
         const struct text_setup *setup;
         err_code code;
         struct err error;

@@ -83,6 +83,22 @@ static bool is_same(const float *a, const float *b, size_t n)
     return true;
 }
 
+/* Guesses how a text goes on. Whatever the numbers are, guesses are tokens. */
+static moebius_status guess(moebius_engine *engine, moebius_session *s, moebius_error *error)
+{
+    enum { MOST = 3 };
+    int32_t ids[MOST];
+    size_t n = 0;
+    const moebius_guess_item item = {.session = s, .most = MOST, .ids = ids, .n = &n};
+    moebius_status status = moebius_guess_batch(engine, &item, 1, error);
+    for (size_t i = 0; i < n && status == MOEBIUS_OK; i++)
+        if (ids[i] < 0 || ids[i] >= moebius_n_vocab(engine)) {
+            fail_run("a guess is no token");
+            abort();
+        }
+    return status;
+}
+
 /* RAN, REFUSED or WRONG. */
 static int run_session(moebius_engine *engine, struct random *r, moebius_error *error)
 {
@@ -102,6 +118,8 @@ static int run_session(moebius_engine *engine, struct random *r, moebius_error *
         memcpy(whole, moebius_session_logits(s), n * sizeof *whole);
         status = feed(s, ids + N_PROMPT, N_DECODE, 1, error);
     }
+    if (status == MOEBIUS_OK && moebius_has_mtp(engine))
+        status = guess(engine, s, error);
     if (status == MOEBIUS_OK) {
         int64_t pos = moebius_session_truncate(s, N_PROMPT / 2);
         status = feed(s, ids + pos, N_PROMPT - (size_t)pos, 1, error);
@@ -131,7 +149,8 @@ static int run_file(const char *path, struct random *r)
                                             .sort_cutoff = below(r, 2) ? 1 : 1000,
                                             .expert_ram_share = below(r, 3) ? 0 : 0.5,
                                             .reference = below(r, 8) == 0,
-                                            .check_ops = below(r, 8) == 0};
+                                            .check_ops = below(r, 8) == 0,
+                                            .mtp = below(r, 4) != 0};
     moebius_status status = moebius_engine_open(&engine, path, &options, &error);
     int result = status == MOEBIUS_OK ? run_session(engine, r, &error) : REFUSED;
     moebius_engine_close(&engine);

@@ -20,8 +20,8 @@
 enum { MAX_PROMPT = 400, MAX_ANSWER = 40, MAX_JOBS = 64, N_START = 3, TOP = 3 };
 
 static const char *golden;
-static const char *const families[] = {"qwen3moe", "gpt_oss", "qwen3next"};     /* full, windowed, recurrent */
-static const char *const with_mtp[] = {"glm4moe", "qwen35moe_mtp", "hy_v3_mtp"}; /* with multi-token prediction */
+static const char *const families[] = {"qwen3moe", "gpt_oss", "qwen3next"};  /* full, windowed, recurrent */
+static const char *const with_mtp[] = {"glm4moe", "qwen35moe_mtp", "hy_v3"}; /* with multi-token prediction */
 
 static uint32_t below(struct random *r, uint32_t n)
 {

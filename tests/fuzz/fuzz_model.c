@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (gguf_open_memory(&g, data, size, "fuzz", &e) != ERR_OK)
         return 0;
     if (backend_null_open(&device, &e) == ERR_OK) {
-        const struct model_load_params params = {.device = device};
+        const struct model_load_params params = {.device = device, .mtp = true};
         if (model_load(&m, g, &params, &e) == ERR_OK)
             assert(m->n_layer >= 1 && m->layers[m->n_layer - 1].attn_norm.buffer);
         else

@@ -318,9 +318,9 @@ static void run_guesses(const struct golden *g, moebius_engine_options o, size_t
             eval_each(session, g->tokens + pos, end - pos < step ? end - pos : step, &part);
         }
         if (i < n)
-            n_wrong += (size_t)compare_guesses(
-                g, e, session, pos, json_array_get(json_object_get(mtp, "ids"), i),
-                json_array_get(json_object_get(mtp, "p"), i), likely + i * MOST_GUESSES, &far);
+            n_wrong +=
+                (size_t)compare_guesses(g, e, session, pos, json_array_get(json_object_get(mtp, "ids"), i),
+                                        json_array_get(json_object_get(mtp, "p"), i), likely + i * MOST_GUESSES, &far);
     }
     check(n_wrong == 0 && far <= bound, g->name, "guesses, %s: %zu wrong, probabilities differ by %.3g (at most %.3g)",
           what, n_wrong, far, bound);

@@ -207,7 +207,7 @@ static inline err_code model_edit_load(const struct model_edit *m, struct err *e
     if (code == ERR_OK)
         code = backend_null_open(&device, e);
     if (code == ERR_OK)
-        code = model_load(&model, g, &(struct model_load_params){.device = device}, e);
+        code = model_load(&model, g, &(struct model_load_params){.device = device, .mtp = true}, e);
     model_close(&model);
     backend_close(&device);
     gguf_close(&g);

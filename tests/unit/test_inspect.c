@@ -227,7 +227,7 @@ static void layers_without_a_feed_forward_part_are_no_dense_ones(void **state)
     add(w, "blk.2.ffn_up_exps.weight", QUANT_F32, 32, 32, 4);
     add(w, "blk.2.ffn_down_exps.weight", QUANT_F32, 32, 32, 4);
     assert_int_equal(print(&text, save(w, "mixing.gguf").s, false, NULL, &e), ERR_OK);
-    assert_prints(text, "4 (1 dense, 1 MoE, 1 without a feed-forward part, 1 nextn: not used for plain decoding)");
+    assert_prints(text, "4 (1 dense, 1 MoE, 1 without a feed-forward part, 1 nextn: for multi-token prediction)");
     free(text);
 }
 
@@ -240,7 +240,7 @@ static void text_shows_metadata_types_and_facts(void **state)
     assert_prints(text, "x.expert_used_count     u32             2\n");
     assert_prints(text, "\"caf\xc3\xa9 \\xff\\x1b[2J\"");
     assert_null(strchr(text, '\x1b'));
-    assert_prints(text, "4 (1 dense, 2 MoE, 1 nextn: not used for plain decoding)");
+    assert_prints(text, "4 (1 dense, 2 MoE, 1 nextn: for multi-token prediction)");
     assert_prints(text, "4 a layer, 2 used for each token");
     assert_prints(text, "tied: the embedding is read as one");
     assert_prints(text, "12,416 bytes");

@@ -297,27 +297,48 @@ static void norms_with_biases_have_them_in_all_layers(void **state)
 
 static void limits_are_one_for_all_layers_or_one_for_each(void **state)
 {
-    static const float limits[6] = {0, 7, 0, 0, 16, -1};
-    const struct gguf_value six = {.type = GGUF_ARRAY, .arr = {.type = GGUF_F32, .n = 6, .data = limits}};
-    struct gguf_value five = six;
+    static const float limits[7] = {0, 7, 0, 0, 16, 0, -1};
+    const struct gguf_value seven = {.type = GGUF_ARRAY, .arr = {.type = GGUF_F32, .n = 7, .data = limits}};
+    struct gguf_value six = seven;
     struct model_edit m = golden("step35");
+    model_edit_set(&m, "step35.swiglu_clamp_exp", seven);
+    refused(&m, "step35.swiglu_clamp_exp", "has 7 elements, expected one for each of 6 layers");
+    six.arr.n = 6;
+    m = golden("step35");
     model_edit_set(&m, "step35.swiglu_clamp_exp", six);
-    refused(&m, "step35.swiglu_clamp_exp", "has 6 elements, expected one for each of 5 layers");
-    five.arr.n = 5;
-    m = golden("step35");
-    model_edit_set(&m, "step35.swiglu_clamp_exp", five);
     accepted(&m);
-    five.arr.data = limits + 1;
+    six.arr.data = limits + 1;
     m = golden("step35");
-    model_edit_set(&m, "step35.swiglu_clamp_shexp", five);
+    model_edit_set(&m, "step35.swiglu_clamp_shexp", six);
     refused(&m, "step35.swiglu_clamp_shexp\" is -1", "expected 0 or");
     m = golden("step35");
     model_edit_set_f32(&m, "step35.swiglu_clamp_exp", 7);
     accepted(&m);
-    const uint32_t whole[5] = {0};
+    const uint32_t whole[6] = {0};
     m = golden("step35");
-    model_edit_set_array(&m, "step35.swiglu_clamp_exp", whole, 5);
+    model_edit_set_array(&m, "step35.swiglu_clamp_exp", whole, 6);
     refused(&m, "step35.swiglu_clamp_exp", "array of f32");
+}
+
+/* Of multi-token prediction all is there, or, where it was left out of the file, nothing is asked for. */
+static void multi_token_prediction_is_whole_or_left_out(void **state)
+{
+    static float zeros[2 * 32 * 33];
+    struct model_edit m = golden("hy_v3");
+    accepted(&m);
+    m = golden("hy_v3");
+    model_edit_drop_tensor(&m, "blk.3.nextn.hnorm.weight");
+    refused(&m, "tensor blk.3.nextn.hnorm.weight is missing", "");
+    m = golden("hy_v3");
+    model_edit_put(&m, "blk.3.nextn.eh_proj.weight", 64, 33, 1, zeros);
+    refused(&m, "tensor blk.3.nextn.eh_proj.weight", "[64, 32");
+    m = golden("hy_v3");
+    model_edit_drop_tensor(&m, "blk.3.attn_k.weight");
+    refused(&m, "tensor blk.3.attn_k.weight is missing", "");
+    m = golden("hy_v3");
+    model_edit_drop_tensor(&m, "blk.3.nextn.eh_proj.weight");
+    model_edit_drop_tensor(&m, "blk.3.attn_k.weight");
+    accepted(&m);
 }
 
 static void llama4_rotates_whole_heads_in_every_layer(void **state)
@@ -397,6 +418,7 @@ int main(void)
         cmocka_unit_test(both_sets_of_long_divisors_are_needed),
         cmocka_unit_test(norms_with_biases_have_them_in_all_layers),
         cmocka_unit_test(limits_are_one_for_all_layers_or_one_for_each),
+        cmocka_unit_test(multi_token_prediction_is_whole_or_left_out),
         cmocka_unit_test(llama4_rotates_whole_heads_in_every_layer),
         cmocka_unit_test(borrowers_have_as_many_kv_heads_as_lenders),
         cmocka_unit_test(gates_are_as_long_as_values),
