@@ -889,6 +889,31 @@ def test_guesses_change_no_text():
     fails(2, "generate", "-m", DEMO, "-p", "a", "--draft", 3, "--car", 0.5, says=["--draft and --car"])
 
 
+def test_mtp_changes_no_text():
+    """Guesses by the model's own layer; what is saved with it goes on with it alone."""
+    model, with_mtp, without = golden("glm4moe")[0], tmp("with.state"), tmp("without.state")
+    base = ["generate", "-m", model, "--tokens", "1,5,6,7", "--ids", "--ignore-eos", "--temp", 0]
+    want = out(*base, "-n", 60)
+    n_guess = 0
+    for draft in (1, 4, 15):
+        r = run(*base, "-n", 60, "--draft", draft)
+        assert r.stdout.decode() == want
+        found = re.search(r" of (\d+) guesses right", r.stderr.decode())
+        n_guess += int(found[1]) if found else 0
+    assert n_guess > 0  # once, at least, to see what it takes
+    assert out(*base, "-n", 60, "--draft", 4, "--no-mtp") == want
+    first = out(*base, "-n", 20, "--draft", 4, "--save-state", with_mtp)
+    assert first.split() == out(*base, "-n", 20, "--save-state", without).split() == want.split()[:20]
+    go_on = ["generate", "-m", model, "--ids", "--ignore-eos", "--temp", 0, "-n", 40, "--load-state"]
+    for state, options in ((with_mtp, ["--draft", 4]), (without, ["--draft", 4, "--no-mtp"]), (without, [])):
+        assert out(*go_on, state, *options).split() == want.split()[20:], options
+    fails(2, *go_on, with_mtp, says=["with.state: saved with multi-token prediction", "must be the same"])
+    fails(2, *go_on, without, "--draft", 4, says=["without.state: saved without multi-token prediction"])
+    # counts of experts of one fit the other, which has a layer less
+    usage = ["--usage", tmp("mtp.usage"), "--expert-ram", "60%"]
+    assert out(*base, "-n", 60, "--draft", 4, *usage) == out(*base, "-n", 60, *usage) == out(*base, "-n", 60, "--draft", 4, *usage) == want
+
+
 def one_token_sums(kv, t, token):
     """What the first layer's matrices meet when a Mixtral-like model sees one token: {name: (matrix, activations)}."""
     def times(name, x, first=0, n=None):
