@@ -38,8 +38,8 @@ void usage_merge(struct usage *u, const struct usage *other);
 double usage_rate(const struct usage *u, int layer, int32_t expert, int64_t n_used);
 
 /* n bytes of text, `name` for messages. n_layer and n_expert: what is expected; 0: any. One layer more or less is that
- * for multi-token prediction, of which runs may be with or without: then there are no counts of it, or they are dropped.
- * *u is to be closed. */
+ * for multi-token prediction, of which runs may be with or without: then there are no counts of it, or they are
+ * dropped. *u is to be closed. */
 MUST_USE err_code usage_parse(struct usage *u, const char *text, size_t n, const char *name, uint64_t fingerprint,
                               int n_layer, int64_t n_expert, struct err *e);
 

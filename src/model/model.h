@@ -507,12 +507,12 @@ MUST_USE err_code model_logits_row(const struct model_work *w, int64_t i, float 
 /* A text that goes on with a token which is chosen, and what it may go on with after that. */
 struct model_guess {
     struct model_state *state; /* each text once */
-    int32_t id;                /* the token, which is not among the text's yet */
     int64_t most;              /* guesses at most: the context has room for as many */
-    float least;               /* there are no more once all of them being right is less likely than this */
     int32_t *ids;              /* [most] gets the guesses, */
     float *likely;             /* [most] and how likely it is that each and all before it are right; may be NULL */
     int64_t n;                 /* and this their number */
+    int32_t id;                /* the token, which is not among the text's yet */
+    float least;               /* there are no more once all of them being right is less likely than this */
 };
 
 enum { MODEL_MAX_GUESS = 64 };

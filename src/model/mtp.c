@@ -215,7 +215,7 @@ static err_code guess_all(struct guessing *x, struct err *e)
     struct pass *p = &x->p;
     int64_t n_page = 0;
     for (int64_t r = 0; r < p->n; r++)
-        n_page += (p->rows[r].state->n_ctx + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK;
+        n_page += n_blocks(p->rows[r].state->n_ctx);
     pass_enter(p, p->m->n_stage - 1);
     TRY(work_fit_pages(p->w, n_page, p->pool->n_cache_kind, e));
     for (int64_t r = 0; r < p->n; r++) {
