@@ -186,9 +186,9 @@ void mix_heads(const struct pass *p, struct weight *w, int64_t n_head, struct he
                                                  .n_out = to.n}});
 }
 
-/* Puts the tokens' latents, and the part that is rotated, into the layer's cache. */
-static void store_latent(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
-                         const struct tensor *latent, const struct tensor *k_rot)
+/* The tokens' rows of the cache but for their rotation: the part that will be rotated, and the latent. */
+static struct tensor latent_rows(const struct pass *p, const struct attention *a, const struct tensor *latent,
+                                 const struct tensor *k_rot)
 {
     int64_t n_rot = a->n_rot, n_latent = a->latent.n_latent;
     struct tensor k = tensor_shaped(p->w->k, n_rot + n_latent, p->n);
@@ -197,8 +197,7 @@ static void store_latent(const struct pass *p, const struct attention *a, const 
         block_norm(p, k_rot, &a->latent.k_pe_norm, n_rot, k_rot);
     mix_heads(p, NULL, 1, (struct head_part){k_rot, 0, n_rot}, (struct head_part){&k, 0, n_rot});
     mix_heads(p, NULL, 1, (struct head_part){latent, 0, n_latent}, (struct head_part){&k, n_rot, n_latent});
-    mix_rope(p, a, a->rope_table, &k);
-    mix_store(p, kv, &k, &kv->k);
+    return k;
 }
 
 /* h = o . (v_b . attention(k_b . q . h, latent) * act(gate . h)): instead of the latent's keys and values, queries go
@@ -229,9 +228,11 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     const struct head_part q_rotated = {&q, 0, n_rot}, q_folded = {&q, n_rot, n_latent};
     mix_heads(p, NULL, n_head, (struct head_part){&q_rot, 0, n_rot}, q_rotated);
     mix_heads(p, lat->k_b, n_head, (struct head_part){&q_nope, 0, lat->n_nope}, q_folded);
+    const struct tensor k = latent_rows(p, a, &latent, &k_rot);
     mix_rope(p, a, a->q_rope_table, &q);
     mix_rope(p, &(struct attention){.rope = a->rope, .head_dim = row, .n_rot = row}, lat->temperature, &q);
-    store_latent(p, a, kv, &latent, &k_rot);
+    mix_rope(p, a, a->rope_table, &k);
+    mix_store(p, kv, &k, &kv->k);
     backend_enqueue(
         p->b,
         &(struct op){.kind = OP_ATTENTION,
@@ -444,7 +445,9 @@ void block_store(const struct pass *p, int64_t i)
         product.out[1] = tensor_shaped(p->w->k_rot, a->n_rot, p->n);
         product.weight[1] = a->latent.k_pe;
         backend_enqueue(p->b, &product);
-        store_latent(p, a, kv, &product.out[0], &product.out[1]);
+        k = latent_rows(p, a, &product.out[0], &product.out[1]);
+        mix_rope(p, a, a->rope_table, &k);
+        mix_store(p, kv, &k, &kv->k);
         return;
     }
     if (a->is_compressed) {

@@ -37,21 +37,28 @@ if os.path.isdir(SHADERS):
 run_program, fails_program = program_runner(MOEBIUS)
 
 
+@contextlib.contextmanager
 def with_shaders(env):
-    """A run with a cache directory of its own finds compiled shaders there: its sandbox lets it reach no other."""
+    """A run with a cache directory of its own finds compiled shaders there: its sandbox lets it reach no other. Others find what
+    it compiles."""
+    ours = os.environ["MESA_SHADER_CACHE_DIR"]
     if not env or "XDG_CACHE_HOME" not in env:
-        return env or {}
+        yield dict(os.environ, **env or {})
+        return
     own = os.path.join(env["XDG_CACHE_HOME"], "moebius")
-    copy_shaders(os.environ["MESA_SHADER_CACHE_DIR"], own, os.link)
-    return {"MESA_SHADER_CACHE_DIR": own, **env}
+    copy_shaders(ours, own, os.link)
+    yield {**os.environ, "MESA_SHADER_CACHE_DIR": own, **env}
+    copy_shaders(own, ours, os.link)
 
 
 def run(*args, env=None, **kw):
-    return run_program(*args, env=dict(os.environ, **with_shaders(env)), **kw)
+    with with_shaders(env) as environment:
+        return run_program(*args, env=environment, **kw)
 
 
 def fails(*args, env=None, **kw):
-    return fails_program(*args, env=dict(os.environ, **with_shaders(env)), **kw)
+    with with_shaders(env) as environment:
+        return fails_program(*args, env=environment, **kw)
 
 
 def out(*args, **kw):
@@ -135,7 +142,7 @@ def test_bench_counts_what_the_processor_counts():
         return
 
     def work(name, devices, **env):
-        r = json.loads(out("bench", "-m", os.path.join(GOLDEN, f"{name}.gguf"), *devices, "-p", 40, "-n", 8, "-r", 1,
+        r = json.loads(out("bench", "-m", os.path.join(GOLDEN, f"{name}.gguf"), *devices, "-p", 24, "-n", 4, "-r", 1,
                            "--texts", 2, "--kv", "f32", "--ops", "--json", env=env))
         return r, [{op: (o["bytes"], o["int8"], o["float"]) for op, o in r[p]["ops"].items()} for p in ("prefill", "decode")]
 
@@ -221,7 +228,7 @@ def test_receipts_say_which_tiers_a_run_had():
         return
     env = {"MOEBIUS_VULKAN_KIND": "discrete", "XDG_CACHE_HOME": tmp("tiers"), "MOEBIUS_NO_RECEIPT": ""}
     both = ["--devices", "vulkan:0,cpu:1", "--split", "last:4"]
-    run("generate", "-m", DEMO, "-p", "Once", "-n", 60, "--ignore-eos", "--seed", 1, "--cold", "--devices", "vulkan:0", env=env)
+    run("generate", "-m", DEMO, "-p", "Once", "-n", 40, "--ignore-eos", "--seed", 1, "--cold", "--devices", "vulkan:0", env=env)
     path = tmp("tiers/moebius/receipts.jsonl")
     with open(path, encoding="utf-8") as f:
         kept = json.load(f)
@@ -236,9 +243,9 @@ def test_receipts_say_which_tiers_a_run_had():
     os.remove(path)
     for args in ["--devices", "vulkan:0"], both, ["--devices", "vulkan:0,vulkan:0", "--split", "stages"], \
             ["--devices", "cpu:1,cpu:1", "--split", "stages"]:
-        run("generate", "-m", DEMO, "-p", "Once", "-n", 60, "--ignore-eos", "--seed", 1, "--cold", *args, env=env)
+        run("generate", "-m", DEMO, "-p", "Once", "-n", 40, "--ignore-eos", "--seed", 1, "--cold", *args, env=env)
     for args in ["--devices", "vulkan:0"], both, ["--devices", "vulkan:0,cpu:1", "--split", "cache:20%"]:
-        run("generate", "-m", DEMO, "-p", "Once", "-n", 60, "--ignore-eos", "--seed", 1, "--cold", *args, "--expert-ram", "50%", env=env)
+        run("generate", "-m", DEMO, "-p", "Once", "-n", 40, "--ignore-eos", "--seed", 1, "--cold", *args, "--expert-ram", "50%", env=env)
     with open(path, encoding="utf-8") as f:
         vram, offload, stages, *tiered = [json.loads(line) for line in f]
     assert (vram["regime"], offload["regime"]) == ("vram", "offload"), (vram, offload)
@@ -262,7 +269,7 @@ def test_memory_of_a_card_is_bounded():
         return
     text = tmp("gpu-long.txt")
     with open(text, "w", encoding="utf-8") as f:
-        f.write("a cat sat on a mat and " * 40)
+        f.write("a cat sat on a mat and " * 12)
     args = ["generate", "-m", DEMO, "-f", text, "-n", 8, "--ctx", 512, "--temp", 0, "--cold", "--ignore-eos", "--devices", "vulkan:0"]
     card = {"MOEBIUS_VULKAN_KIND": "discrete"}
     whole = run(*args, env=card).stdout

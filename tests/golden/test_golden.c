@@ -150,7 +150,7 @@ static moebius_engine *open_engine(const struct golden *g, moebius_engine_option
     return e;
 }
 
-enum { N_LONG = 512, N_MOST = 640 }; /* tokens: more than four times any model's window; than a part of a batch */
+enum { N_LONG = 288, N_MOST = 640 }; /* tokens: more than four times any model's window; than a part of a batch */
 
 static moebius_session *open_session(moebius_engine *e, moebius_kv_type kv, int64_t n_batch)
 {
