@@ -456,6 +456,18 @@ static const char *find_epsilon(const struct loader *l)
     return load_has_key(l, usual) || !load_has_key(l, other) ? usual : other;
 }
 
+/* The layer for multi-token prediction is loaded behind the others, if that is of use. */
+static void add_mtp_layer(struct loader *l)
+{
+    struct model *m = l->m;
+    bool is_there = load_find(l, m->n_trunk, "nextn.eh_proj.weight");
+    if (l->can_mtp && is_there)
+        m->n_layer++;
+    else
+        log_line(l->p->log, LOG_WARN, "%s: multi-token prediction is not used: %s", gguf_file_path(l->g, 0),
+                 is_there ? "it is not known of this architecture" : "its tensors were left out of the file");
+}
+
 err_code load_trunk(struct loader *l, struct err *e)
 {
     struct model *m = l->m;
@@ -471,8 +483,8 @@ err_code load_trunk(struct loader *l, struct err *e)
     if (m->n_layer < 1 || l->n_block > LIMIT_LAYERS)
         return err_set(e, ERR_FORMAT, "%s: %lld layers, %lld of them for predicting further tokens: expected 1 to %d",
                        path, (long long)l->n_block, (long long)n_nextn, LIMIT_LAYERS);
-    if (l->p->mtp && l->can_mtp && n_nextn && load_find(l, m->n_trunk, "nextn.eh_proj.weight"))
-        m->n_layer++;
+    if (l->p->mtp && n_nextn)
+        add_mtp_layer(l);
     if (m->n_embd < 1)
         return err_set(e, ERR_FORMAT, "%s: %s.embedding_length is 0, expected at least 1", path, m->arch);
     TRY(take_stages(l, e));

@@ -60,10 +60,10 @@ uint64_t model_load_bytes(const struct gguf *g)
     return n;
 }
 
-/* Whether a tensor belongs to the layers after the last, which predict further tokens and are not used here. */
+/* Whether a tensor belongs to the layers after the last, which predict further tokens and of which little is used. */
 static bool is_nextn(const struct loader *l, const char *name)
 {
-    return !strncmp(name, "blk.", 4) && strtoll(name + 4, NULL, 10) >= l->m->n_layer;
+    return !strncmp(name, "blk.", 4) && strtoll(name + 4, NULL, 10) >= l->m->n_trunk;
 }
 
 /* Tensors that no block asked for: harmless or a sign that the result will be wrong, so they are named. */
