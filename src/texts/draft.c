@@ -6,26 +6,24 @@ enum { MOST_MATCH = 64 };
 
 /* ---- what passes take -------------------------------------------------------------------------------------------- */
 
-void draft_note_pass(struct draft_costs *c, size_t n_rows, int64_t took_ns)
+static void note_time(int64_t *ns, uint8_t *n_seen, int64_t took_ns)
 {
     enum { PART = 4 }; /* of a new figure: one pass may have been disturbed */
-    if (n_rows > DRAFT_MOST_ROWS)
-        return;
-    int64_t *ns = &c->ns[n_rows];
-    if (c->n_seen[n_rows] < 2)
-        *ns = c->n_seen[n_rows]++ && *ns < took_ns ? *ns : took_ns;
+    if (*n_seen < 2)
+        *ns = (*n_seen)++ && *ns < took_ns ? *ns : took_ns;
     else
         *ns += (took_ns - *ns) / PART;
 }
 
+void draft_note_pass(struct draft_costs *c, size_t n_rows, int64_t took_ns)
+{
+    if (n_rows <= DRAFT_MOST_ROWS)
+        note_time(&c->ns[n_rows], &c->n_seen[n_rows], took_ns);
+}
+
 void draft_note_mtp(struct draft_costs *c, size_t n, int64_t took_ns)
 {
-    enum { PART = 4 };
-    int64_t ns = took_ns / (int64_t)n;
-    if (c->n_mtp_seen < 2)
-        c->mtp_ns = c->n_mtp_seen++ && c->mtp_ns < ns ? c->mtp_ns : ns;
-    else
-        c->mtp_ns += (ns - c->mtp_ns) / PART;
+    note_time(&c->mtp_ns, &c->n_mtp_seen, took_ns / (int64_t)n);
 }
 
 /* At first a part of a pass. */
@@ -164,9 +162,9 @@ void draft_pass_over(struct draft_costs *c, struct draft_odds *o, size_t match, 
     int kind = kind_of(match);
     o->n_tried[kind] -= o->n_tried[kind] / PART;
     o->n_right[kind] -= o->n_right[kind] / PART;
-    for (size_t i = n_rows + 1; i <= DRAFT_MOST_ROWS; i++)
+    for (size_t i = n_rows + 1; c && i <= DRAFT_MOST_ROWS; i++)
         c->ns[i] -= c->ns[i] / PART;
-    if (match == DRAFT_MTP)
+    if (c && match == DRAFT_MTP)
         c->mtp_ns -= c->mtp_ns / PART;
 }
 

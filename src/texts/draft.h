@@ -68,7 +68,7 @@ double draft_expected(const struct draft_odds *o, size_t match, size_t n);
 /* Of n guesses the first n_right were. */
 void draft_note(struct draft_odds *o, size_t match, size_t n, size_t n_right);
 /* In a pass of n_rows tokens a match was not used: what was seen of its kind, and what larger passes took, is forgotten
- * by and by, so that it is tried again. */
+ * by and by, so that it is tried again. c: NULL where another text's was not used either in this pass. */
 void draft_pass_over(struct draft_costs *c, struct draft_odds *o, size_t match, size_t n_rows);
 /* What follows a match: n guesses, which go on as ids[n_ids] does from `next` on, over its end where that is reached.
  */

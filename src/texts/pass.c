@@ -134,13 +134,14 @@ static void begin_guess(const struct texts *x, struct text *t, size_t n, size_t 
     t->guess.ids[0] = t->ids[t->n_ids - 1];
 }
 
-/* Adds as many guesses of a text as pay, where it goes on as it did before, unless MTP's are more often right. */
-static void guess(struct texts *x, struct text *t, struct guessed_pass *p)
+/* Adds as many guesses of a text as pay, where it goes on as it did before, unless MTP guesses and is more often right.
+ */
+static void guess(struct texts *x, struct text *t, bool by_mtp, struct guessed_pass *p)
 {
     size_t next = 0, most = most_guesses(x, t, p->n_rows);
     bool always = x->options.always_draft;
     size_t match = most ? draft_match(t->ids, t->n_ids, always, &next) : 0;
-    if (match && x->has_mtp && draft_share(&t->odds, match) < draft_share(&t->odds, DRAFT_MTP))
+    if (match && by_mtp && draft_share(&t->odds, match) < draft_share(&t->odds, DRAFT_MTP))
         return;
     size_t best = draft_choose(&x->costs, &t->odds, match, most, p->n_rows, p->n_tok, always);
     if (match && !best)
@@ -211,16 +212,21 @@ static void make_guesses(struct texts *x, struct mtp_texts *m, size_t n, double 
         draft_note_mtp(&x->costs, n_step, x->mtp_ns);
 }
 
-static void guess_mtp(struct texts *x, const struct guessed_pass *p)
+/* Adds MTP's guesses or, where none pay, those of texts that go on as they did before. */
+static void guess_mtp(struct texts *x, struct guessed_pass *p)
 {
     struct mtp_texts m;
     bool always = x->options.always_draft;
     find_mtp_texts(x, p->n_rows, &m);
     size_t n = draft_choose_mtp(&x->costs, m.odds, m.most, m.n, p->n_rows, p->n_tok, always);
-    if (n)
+    if (n) {
         make_guesses(x, &m, n, always ? 0 : draft_least(&x->costs, p->n_rows, p->n_tok));
-    for (size_t i = 0; i < m.n && n == 0; i++)
-        draft_pass_over(&x->costs, &m.text[i]->odds, DRAFT_MTP, p->n_rows);
+        return;
+    }
+    for (size_t i = 0; i < m.n; i++) {
+        draft_pass_over(i ? NULL : &x->costs, &m.text[i]->odds, DRAFT_MTP, p->n_rows);
+        guess(x, m.text[i], false, p);
+    }
 }
 
 /* Guesses for a pass of answers alone, once it is known what such a pass takes. While prompts wait there are none: what
@@ -238,7 +244,7 @@ static void guess_all(struct texts *x)
         draft_pass_ns(&x->costs, p.n_rows) <= 0)
         return;
     for (size_t i = 0; i < x->n_running; i++)
-        guess(x, x->running[i], &p);
+        guess(x, x->running[i], x->has_mtp, &p);
     if (x->has_mtp)
         guess_mtp(x, &p);
 }
