@@ -482,29 +482,18 @@ err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t 
     return code;
 }
 
-/* The items of a caller who knows them shorter or longer. */
-static err_code eval_other_items(moebius_engine *g, const void *items, size_t item_bytes, size_t n_items, struct err *e)
-{
-    struct arena arena = {0};
-    err_code code = ERR_OK;
-    moebius_batch_item *known = arena_calloc(&arena, n_items, sizeof *known);
-    if (!known)
-        return err_nomem(e, n_items * sizeof *known, "a batch");
-    for (size_t i = 0; i < n_items && code == ERR_OK; i++)
-        code =
-            sized_take(&known[i], sizeof *known, (const char *)items + i * item_bytes, item_bytes, "a batch item", e);
-    if (code == ERR_OK)
-        code = engine_eval(g, known, n_items, e);
-    arena_close(&arena);
-    return code;
-}
-
 moebius_status moebius_eval_batch_sized(moebius_engine *engine, const moebius_batch_item *items, size_t item_bytes,
                                         size_t n_items, moebius_error *error)
 {
     struct err e = {0};
-    err_code code = item_bytes == sizeof *items ? engine_eval(engine, items, n_items, &e)
-                                                : eval_other_items(engine, items, item_bytes, n_items, &e);
+    struct arena arena = {0};
+    void *known = NULL;
+    err_code code = ERR_OK;
+    if (item_bytes != sizeof *items)
+        code = sized_take_list(&arena, &known, sizeof *items, items, item_bytes, n_items, "a batch item", &e);
+    if (code == ERR_OK)
+        code = engine_eval(engine, known ? known : items, n_items, &e);
+    arena_close(&arena);
     if (code != ERR_OK)
         engine_gpu_lost(engine);
     return engine_status(code, &e, error);

@@ -68,24 +68,18 @@ static err_code guess(moebius_engine *g, const moebius_guess_item *items, size_t
     return code;
 }
 
-/* The items of a caller who knows them shorter or longer, one by one. */
-static err_code guess_other_items(moebius_engine *g, const void *items, size_t item_bytes, size_t n_items,
-                                  struct err *e)
-{
-    for (size_t i = 0; i < n_items; i++) {
-        moebius_guess_item x = {0};
-        TRY(sized_take(&x, sizeof x, (const char *)items + i * item_bytes, item_bytes, "a guess", e));
-        TRY(guess(g, &x, 1, e));
-    }
-    return ERR_OK;
-}
-
 moebius_status moebius_guess_batch_sized(moebius_engine *engine, const moebius_guess_item *items, size_t item_bytes,
                                          size_t n_items, moebius_error *error)
 {
     struct err e = {0};
-    err_code code = item_bytes == sizeof *items ? guess(engine, items, n_items, &e)
-                                                : guess_other_items(engine, items, item_bytes, n_items, &e);
+    struct arena arena = {0};
+    void *known = NULL;
+    err_code code = ERR_OK;
+    if (item_bytes != sizeof *items)
+        code = sized_take_list(&arena, &known, sizeof *items, items, item_bytes, n_items, "a guess", &e);
+    if (code == ERR_OK)
+        code = guess(engine, known ? known : items, n_items, &e);
+    arena_close(&arena);
     if (code != ERR_OK)
         engine_gpu_lost(engine);
     return engine_status(code, &e, error);

@@ -14,6 +14,17 @@ err_code sized_take(void *to, size_t to_bytes, const void *from, size_t from_byt
     return ERR_OK;
 }
 
+err_code sized_take_list(struct arena *arena, void **out, size_t to_bytes, const void *from, size_t from_bytes,
+                         size_t n, const char *name, struct err *e)
+{
+    char *to = *out = arena_calloc(arena, n, to_bytes);
+    if (!to)
+        return err_nomem(e, n * to_bytes, name);
+    for (size_t i = 0; i < n; i++)
+        TRY(sized_take(to + i * to_bytes, to_bytes, (const char *)from + i * from_bytes, from_bytes, name, e));
+    return ERR_OK;
+}
+
 void sized_give(void *to, size_t to_bytes, const void *from, size_t from_bytes)
 {
     memset(to, 0, to_bytes);

@@ -7,7 +7,8 @@
  * Everything is enqueued on the device of the layer's stage; only the MoE layers of a model whose experts are not all
  * resident wait for it. From one stage to the next the residual stream and what all layers use of a token (angles,
  * embeddings for layers) go through the host's memory; lists and page tables are written to each. The last layer
- * computes its second half, and the output its product, only for the rows of logits that were asked for.
+ * computes its second half, unless multi-token prediction needs all, and the output its product, only for the rows of
+ * logits that were asked for.
  *
  * A batch is the tokens of one forward pass, which may be those of several texts: each text's follow each other. A
  * ubatch are those whose attention or dense feed-forward is computed at once. Routed experts take the whole batch, so

@@ -22,11 +22,12 @@ void pass_logits(const struct pass *p, struct weight *output, const struct tenso
 
 /* ---- multi-token prediction (mtp.c), in a stage that has it ----------------------------------------------------- */
 
-/* Writes which normed result is before each token, those before the batch among them. */
+/* Writes which result is before each token, those before the batch among them. */
 void mtp_begin(struct pass *p);
-/* Norms the batch's results, and puts the keys and values of its tokens into the cache of MTP's layer. */
+/* Keeps the batch's results on the device, normed if need be, and puts the keys and values of its tokens into the cache
+ * of MTP's layer. */
 void mtp_store(struct pass *p);
-/* Keeps the normed results that the texts may go on from, once the batch is computed. */
+/* Reads the results that the texts may go on from, once the batch is computed. */
 MUST_USE err_code mtp_keep(const struct pass *p, struct err *e);
 
 #endif

@@ -101,21 +101,21 @@ const float *state_hidden(const struct model_state *s)
 {
     const struct text_hidden *h = &s->hidden;
     int64_t row = s->pos - 1 - h->first;
-    return row >= 0 && row < h->n ? h->rows + row * h->n_embd : NULL;
+    return row >= 0 && row < h->n ? h->rows + row * h->width : NULL;
 }
 
-err_code state_hidden_fit(struct model_state *s, int64_t n, int64_t n_embd, struct err *e)
+err_code state_hidden_fit(struct model_state *s, int64_t n, int64_t width, struct err *e)
 {
     struct text_hidden *h = &s->hidden;
     h->n = 0;
     if (n <= h->most)
         return ERR_OK;
-    float *rows = mem_resize(h->rows, (size_t)n, (size_t)n_embd * sizeof *rows);
+    float *rows = mem_resize(h->rows, (size_t)n, (size_t)width * sizeof *rows);
     if (!rows)
-        return err_nomem(e, (size_t)(n * n_embd) * sizeof *rows, "a text");
+        return err_nomem(e, (size_t)(n * width) * sizeof *rows, "a text");
     h->rows = rows;
     h->most = n;
-    h->n_embd = n_embd;
+    h->width = width;
     return ERR_OK;
 }
 
@@ -583,15 +583,15 @@ bool state_take_back(struct model_state *s, int64_t pos)
 
 /* ---- forking -------------------------------------------------------------------------------------------------- */
 
-/* Takes the last normed result over, if there is memory. */
+/* Takes the last result over, if there is memory. */
 static void share_hidden(struct model_state *s, const struct model_state *from)
 {
     struct err e;
     const float *row = state_hidden(from);
-    int64_t n_embd = from->hidden.n_embd;
-    if (!row || state_hidden_fit(s, 1, n_embd, &e) != ERR_OK)
+    int64_t width = from->hidden.width;
+    if (!row || state_hidden_fit(s, 1, width, &e) != ERR_OK)
         return;
-    memcpy(s->hidden.rows, row, (size_t)n_embd * sizeof *row);
+    memcpy(s->hidden.rows, row, (size_t)width * sizeof *row);
     s->hidden.first = from->pos - 1;
     s->hidden.n = 1;
 }

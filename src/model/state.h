@@ -29,13 +29,13 @@ struct text_draft {
     uint64_t tick; /* of the pool when the batch was done */
 };
 
-/* Normed results of a text's last batch, which multi-token prediction goes on from. A text may be without, as nothing
- * but guesses depends on them. */
+/* Results of a text's last batch as multi-token prediction goes on from them: normed, or not where it wants them so. A
+ * text may be without, as nothing but guesses depends on them. */
 struct text_hidden {
-    float *rows;   /* [most][n_embd], owned */
+    float *rows;   /* [most][width], owned */
     int64_t first; /* the position of the first one, */
     int64_t n;     /* and how many there are, maybe beyond the text's end */
-    int64_t most, n_embd;
+    int64_t most, width;
 };
 
 struct model_state {
@@ -80,10 +80,10 @@ void state_fail(struct model_state *s);
  * no page, or a window reaches too far. */
 MUST_USE bool state_take_back(struct model_state *s, int64_t pos);
 
-/* The normed result at the text's last position, [n_embd]; NULL: it is not there. */
+/* The result at the text's last position, [width]; NULL: it is not there. */
 const float *state_hidden(const struct model_state *s);
 /* Makes room for n of them, and forgets those that are there. */
-MUST_USE err_code state_hidden_fit(struct model_state *s, int64_t n, int64_t n_embd, struct err *e);
+MUST_USE err_code state_hidden_fit(struct model_state *s, int64_t n, int64_t width, struct err *e);
 
 /* Whether the caches still hold all that the token at pos sees. */
 bool state_has_window(const struct model_state *s, int64_t pos);

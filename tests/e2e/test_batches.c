@@ -411,6 +411,48 @@ static void structs_may_be_shorter_or_longer(void **state)
     moebius_engine_close(&e);
 }
 
+static void wrong_guesses_are_refused_and_items_may_be_longer(void **state)
+{
+    enum { MOST = 3 };
+    struct {
+        moebius_guess_item item;
+        size_t more;
+    } x[2];
+    int32_t got[2][MOST];
+    size_t n[2] = {0};
+    moebius_error error;
+    moebius_session *s;
+    moebius_engine *e = open_engine("glm4moe", &(moebius_engine_options){.mtp = true});
+    moebius_engine *without = open_engine("glm4moe", NULL);
+    must(moebius_session_open(&s, e, &(moebius_session_options){.n_ctx = N_CTX}, &error), &error);
+    must(moebius_session_eval(s, ids, 5, &error), &error);
+    memset(x, 0, sizeof x);
+    for (int i = 0; i < 2; i++)
+        x[i].item = (moebius_guess_item){.session = s, .id = ids[5], .most = MOST, .ids = got[i], .n = &n[i]};
+    must(moebius_guess_batch(e, &x[0].item, 1, &error), &error);
+    assert_true(n[0] == MOST && moebius_session_pos(s) == 5);
+    must(moebius_guess_batch_sized(e, &x[1].item, sizeof x[1], 1, &error), &error);
+    assert_int_equal(n[1], MOST);
+    assert_memory_equal(got[0], got[1], sizeof got[0]);
+    x[0].item.least = 1; /* nothing is that certain */
+    must(moebius_guess_batch(e, &x[0].item, 1, &error), &error);
+    assert_int_equal(n[0], 0);
+    assert_int_equal(moebius_guess_batch_sized(e, &x[0].item, sizeof x[0], 2, &error), MOEBIUS_USAGE);
+    assert_non_null(strstr(error.text, "twice"));
+    assert_int_equal(moebius_guess_batch(without, &x[0].item, 1, &error), MOEBIUS_USAGE);
+    assert_non_null(strstr(error.text, "loaded with it"));
+    x[0].item.most = N_CTX;
+    assert_int_equal(moebius_guess_batch(e, &x[0].item, 1, &error), N_CTX > 64 ? MOEBIUS_USAGE : MOEBIUS_LIMIT);
+    x[0].item.most = 1;
+    x[0].item.id = -1;
+    assert_int_equal(moebius_guess_batch(e, &x[0].item, 1, &error), MOEBIUS_USAGE);
+    x[1].more = 1;
+    assert_int_equal(moebius_guess_batch_sized(e, &x[1].item, sizeof x[1], 1, &error), MOEBIUS_USAGE);
+    moebius_session_close(&s);
+    moebius_engine_close(&without);
+    moebius_engine_close(&e);
+}
+
 struct told {
     int n;
     double last;
@@ -461,6 +503,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_session_is_kept_at_a_list),
         cmocka_unit_test(drafts_beside_a_long_prompt_go_back_exactly),
         cmocka_unit_test(drafts_that_make_no_pass_together_are_refused),
+        cmocka_unit_test(wrong_guesses_are_refused_and_items_may_be_longer),
         cmocka_unit_test(an_interrupt_ends_a_batch_of_several_sessions),
         cmocka_unit_test(a_full_state_is_told_and_closing_a_session_makes_room),
     };

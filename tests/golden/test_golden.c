@@ -625,7 +625,7 @@ static void check_guesses_on(const struct golden *g, const char *devices)
     float likely[MOST_POSITIONS * MOST_GUESSES] = {0};
     const moebius_engine_options o = {.devices = devices, .split = split_of(g, devices)};
     if (json_object_get(g->json, "mtp") && !may_round())
-        run_guesses(g, o, 3, 5e-3, devices, NULL, likely);
+        run_guesses(g, o, 3, 1e-3, devices, NULL, likely);
 }
 
 static void check_devices(const struct golden *g, const char *devices, const float *exact, struct seen *s,
