@@ -10,7 +10,8 @@ enum { N_PLACE = 32 };
 /* Rounded rows lie in three arrays, each 64-byte aligned: q (or the floats), d, sum. */
 static size_t first_bytes(enum quant_act kind, int64_t n_row, int64_t k)
 {
-    return align64((size_t)(n_row * k) * (kind == QUANT_ACT_FLOAT ? sizeof(float) : sizeof(int8_t)));
+    return kind == QUANT_ACT_FLOAT ? align64((size_t)(n_row * k) * sizeof(float))
+                                   : (size_t)(n_row * kernel_act_q_stride(k));
 }
 
 static size_t scale_bytes(enum quant_act kind, int64_t n_row, int64_t k)
@@ -40,7 +41,7 @@ void cpu_act_round_row(const struct cpu_act *a, const struct kernels *kernels, i
     }
     int64_t n_scale = kernel_act_n_scale(a->kind, a->k), n_sum = kernel_act_n_sum(a->kind, a->k);
     (a->kind == QUANT_ACT_INT8_32 ? kernels->quantize_int8_32 : kernels->quantize_int8_256)(
-        x, a->k, a->q + row * a->k, a->d + row * n_scale, a->sum + row * n_sum);
+        x, a->k, a->q + row * kernel_act_q_stride(a->k), a->d + row * n_scale, a->sum + row * n_sum);
 }
 
 void cpu_act_copy_row(const struct cpu_act *a, int64_t row, const struct kernel_act *from, int64_t from_row)
@@ -51,7 +52,7 @@ void cpu_act_copy_row(const struct cpu_act *a, int64_t row, const struct kernel_
         return;
     }
     int64_t n_scale = kernel_act_n_scale(a->kind, a->k), n_sum = kernel_act_n_sum(a->kind, a->k);
-    memcpy(a->q + row * a->k, x.q, (size_t)a->k);
+    memcpy(a->q + row * kernel_act_q_stride(a->k), x.q, (size_t)a->k);
     memcpy(a->d + row * n_scale, x.d, (size_t)n_scale * sizeof *x.d);
     memcpy(a->sum + row * n_sum, x.sum, (size_t)n_sum * sizeof *x.sum);
 }
@@ -68,7 +69,7 @@ struct kernel_act cpu_act_skip(const struct kernel_act *a, int64_t row)
     if (a->kind == QUANT_ACT_FLOAT) {
         r.f32 += row * a->k;
     } else {
-        r.q += row * a->k;
+        r.q += row * kernel_act_q_stride(a->k);
         r.d += row * kernel_act_n_scale(a->kind, a->k);
         r.sum += row * kernel_act_n_sum(a->kind, a->k);
     }

@@ -18,7 +18,7 @@
  *   INT8_256  q: int8 [m][k];  d: float [m][k/256];             sum: int16 [m][3][k/16], sums of q over each 16
  * Behind a row's sums stand their two parts, beside each other: of elements 0 and 1 of every four, and of 2 and 3. Dots
  * in words of 16 bits begin there. INT8_32 has the sums over the first 16 of each 32 behind them. All arrays are
- * 64-byte aligned at row 0; q rows are k bytes apart. */
+ * 64-byte aligned at row 0; rows of q are kernel_act_q_stride apart. */
 struct kernel_act {
     enum quant_act kind;
     int64_t k;
@@ -27,6 +27,12 @@ struct kernel_act {
     const float *d;
     const int16_t *sum;
 };
+
+/* Bytes from a row of q to the next: an odd number of lines, so that rows don't meet in few sets of the caches. */
+static inline int64_t kernel_act_q_stride(int64_t k)
+{
+    return ((k + 63) / 64 | 1) * 64;
+}
 
 /* How many scales and sums of all kinds a row of k activations has (0 for FLOAT). */
 static inline int64_t kernel_act_n_scale(enum quant_act kind, int64_t k)

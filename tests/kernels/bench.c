@@ -93,7 +93,8 @@ static double packing_seconds_best(const struct bench *b, const uint8_t *rows, l
 static void act_fill(struct check *c, struct kernel_act *act, enum quant_act kind)
 {
     float *x = mem_alloc_aligned(64, MAX_M * K * sizeof *x);
-    int8_t *q = mem_alloc_aligned(64, MAX_M * K);
+    int64_t q_stride = kernel_act_q_stride(K), n_scale = kernel_act_n_scale(kind, K), n_sum = kernel_act_n_sum(kind, K);
+    int8_t *q = mem_alloc_aligned(64, (size_t)(MAX_M * q_stride));
     float *d = mem_alloc_aligned(64, MAX_M * K / 32 * sizeof *d);
     int16_t *sum = mem_alloc_aligned(64, MAX_M * K / 16 * 3 * sizeof *sum);
     if (!x || !q || !d || !sum)
@@ -101,9 +102,9 @@ static void act_fill(struct check *c, struct kernel_act *act, enum quant_act kin
     random_floats(&c->rng, x, MAX_M * K, 0);
     for (int t = 0; t < MAX_M; t++)
         if (kind == QUANT_ACT_INT8_32)
-            c->tables[0]->quantize_int8_32(x + t * K, K, q + t * K, d + t * (K / 32), sum + t * (K / 32 * 3));
+            c->tables[0]->quantize_int8_32(x + t * K, K, q + t * q_stride, d + t * n_scale, sum + t * n_sum);
         else if (kind == QUANT_ACT_INT8_256)
-            c->tables[0]->quantize_int8_256(x + t * K, K, q + t * K, d + t * (K / 256), sum + t * (K / 16 * 3));
+            c->tables[0]->quantize_int8_256(x + t * K, K, q + t * q_stride, d + t * n_scale, sum + t * n_sum);
     *act = (struct kernel_act){kind, K, x, q, d, sum};
 }
 

@@ -143,7 +143,8 @@ static void product_open(struct product *p, struct check *c, const struct quant_
     p->w = must_alloc(MAX_ROWS * p->row_bytes);
     p->x = must_alloc((size_t)(p->n_tok * k) * sizeof *p->x);
     p->y = must_alloc(p->n_tok * MAX_ROWS * sizeof *p->y);
-    p->xq = must_alloc((size_t)(p->n_tok * k));
+    int64_t q_stride = kernel_act_q_stride(k);
+    p->xq = must_alloc((size_t)(p->n_tok * q_stride));
     p->xd = must_alloc((size_t)(p->n_tok * (k / 32 + 1)) * sizeof *p->xd);
     p->xsum = must_alloc((size_t)(p->n_tok * (k / 16 * 3 + 3)) * sizeof *p->xsum);
     for (int r = 0; r < MAX_ROWS; r++)
@@ -152,9 +153,11 @@ static void product_open(struct product *p, struct check *c, const struct quant_
     for (int t = 0; t < p->n_tok; t++) {
         random_floats(&c->rng, p->x + t * k, k, t % 3 ? t : kind);
         if (q->act == QUANT_ACT_INT8_32)
-            c->tables[0]->quantize_int8_32(p->x + t * k, k, p->xq + t * k, p->xd + t * n_scale, p->xsum + t * n_sum);
+            c->tables[0]->quantize_int8_32(p->x + t * k, k, p->xq + t * q_stride, p->xd + t * n_scale,
+                                           p->xsum + t * n_sum);
         if (q->act == QUANT_ACT_INT8_256)
-            c->tables[0]->quantize_int8_256(p->x + t * k, k, p->xq + t * k, p->xd + t * n_scale, p->xsum + t * n_sum);
+            c->tables[0]->quantize_int8_256(p->x + t * k, k, p->xq + t * q_stride, p->xd + t * n_scale,
+                                            p->xsum + t * n_sum);
     }
     struct kernel_act act = {.kind = q->act, .k = k, .f32 = p->x, .q = p->xq, .d = p->xd, .sum = p->xsum};
     struct kernel_matmul mm = {
@@ -176,8 +179,10 @@ static void product_close(struct product *p)
 static void rounded_x(const struct product *p, double *x)
 {
     int64_t len = p->q->act == QUANT_ACT_INT8_32 ? 32 : 256, n = p->n_tok * p->k;
-    for (int64_t i = 0; i < n; i++)
-        x[i] = p->q->act == QUANT_ACT_FLOAT ? (double)p->x[i] : (double)p->xq[i] * (double)p->xd[i / len];
+    for (int64_t i = 0; i < n; i++) {
+        const int8_t *q = p->xq + i / p->k * kernel_act_q_stride(p->k) + i % p->k;
+        x[i] = p->q->act == QUANT_ACT_FLOAT ? (double)p->x[i] : (double)*q * (double)p->xd[i / len];
+    }
 }
 
 /* Row r in double, and for each weight the sum of its parts' magnitudes: scale and minimum count apart
@@ -256,7 +261,7 @@ static void check_call(struct check *c, const struct kernels *table, const struc
     layout_pack(&(struct layout_matrix){layout, p->q, (uint64_t)n_row, (uint64_t)k}, w.p, p->w, 0, (uint64_t)n_row,
                 table->r16_put);
     struct guard x = guard_copy(p->x, ints ? 0 : (size_t)(m * k) * sizeof(float));
-    struct guard q = guard_copy(p->xq, ints ? (size_t)(m * k) : 0);
+    struct guard q = guard_copy(p->xq, ints ? (size_t)((m - 1) * kernel_act_q_stride(k) + k) : 0);
     struct guard d = guard_copy(p->xd, (size_t)(m * n_scale) * sizeof(float));
     struct guard sum = guard_copy(p->xsum, (size_t)(m * n_sum) * sizeof(int16_t));
     memset(y.p, 0x77, y.n_bytes);

@@ -41,7 +41,7 @@ KERNELS_ALWAYS_INLINE void ex_tokens_at(struct ex_tokens *x, const struct kernel
 {
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
-        x->q[t] = a->q + (t0 + t) * a->k + i * len;
+        x->q[t] = a->q + (t0 + t) * kernel_act_q_stride(a->k) + i * len;
         x->sum[t] = a->sum + (t0 + t) * kernel_act_n_sum(a->kind, a->k) + i * (len == 256 ? 16 : 1);
         x->d[t] = a->d + (t0 + t) * (a->k / len) + i;
     }

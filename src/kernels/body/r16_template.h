@@ -32,7 +32,7 @@ KERNELS_ALWAYS_INLINE void r16_acts_at(struct r16_acts *x, const struct kernel_a
     int64_t n_scale = kernel_act_n_scale(kind, a->k), n_sum = kernel_act_n_sum(kind, a->k);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
-        x->q[t] = a->q + (t0 + t) * a->k + block * block_len;
+        x->q[t] = a->q + (t0 + t) * kernel_act_q_stride(a->k) + block * block_len;
         x->sum[t] = a->sum + (t0 + t) * n_sum + block * (block_len == 32 ? 1 : 16);
         x->parts[t] =
             a->sum + (t0 + t) * n_sum + a->k / (block_len == 32 ? 32 : 16) + block * (block_len == 32 ? 2 : 32);

@@ -43,17 +43,16 @@ typedef struct {
 LANES_PLAIN_1(vi_shl, u, 16, a.u[l] << n)
 LANES_PLAIN_1(vi_shr, u, 16, a.u[l] >> n)
 LANES_PLAIN_1(vi_sar, i, 16, a.i[l] >> n)
-LANES_PLAIN_1(vi_shl16, uw, 32, (uint16_t)(a.uw[l] << n))
-LANES_PLAIN_1(vi_shr16, uw, 32, (uint16_t)(a.uw[l] >> n))
 LANES_PLAIN_1(vi_sar16, w, 32, (int16_t)(a.w[l] >> n))
 LANES_PLAIN_2(vi_and, u, 16, a.u[l] & b.u[l])
 LANES_PLAIN_2(vi_or, u, 16, a.u[l] | b.u[l])
 LANES_PLAIN_2(vi_xor, u, 16, a.u[l] ^ b.u[l])
 LANES_PLAIN_2(vi_add, u, 16, a.u[l] + b.u[l])
 LANES_PLAIN_2(vi_sub, u, 16, a.u[l] - b.u[l])
+LANES_PLAIN_2(vi_sub16, uw, 32, (uint16_t)(a.uw[l] - b.uw[l]))
 LANES_PLAIN_2(vi_sub8, b, 64, (uint8_t)(a.b[l] - b.b[l]))
 LANES_PLAIN_2(vi_mul16, uw, 32, (uint16_t)((uint32_t)a.uw[l] * b.uw[l]))
-LANES_PLAIN_2(vi_mulhi16, w, 32, (int16_t)(a.w[l] * b.w[l] >> 16))
+LANES_PLAIN_2(vi_maddubs, w, 32, (int16_t)(a.b[2 * l] * (int8_t)b.b[2 * l] + a.b[2 * l + 1] * (int8_t)b.b[2 * l + 1]))
 LANES_PLAIN_2(vi_shuffle8, b, 64, b.b[l] & 128 ? 0 : a.b[(l & ~15) | (b.b[l] & 15)])
 
 static inline vi vi_load(const void *p)
@@ -73,10 +72,11 @@ static inline vi vi_load16(const int16_t p[16])
         r.i[l] = p[l];
     return r;
 }
-static inline vi vi_load_low(const void *p)
+static inline vi vi_load_twice(const void *p)
 {
-    vi r = {{0}};
+    vi r;
     memcpy(&r, p, 32);
+    memcpy((char *)&r + 32, p, 32);
     return r;
 }
 static inline vi vi_set1(int32_t x)

@@ -29,14 +29,14 @@ KERNELS_ALWAYS_INLINE void row_int8_32(const struct kernel_matmul *a, int64_t ro
         struct unpacked32 u;
         unpack(w, &u);
         for (int64_t t = 0; t < n_tok; t++) {
-            int64_t i = (t0 + t) * n_block + b;
+            const int8_t *q = a->x->q + (t0 + t) * kernel_act_q_stride(a->k) + 32 * b;
             int32_t s = 0;
             for (int j = 0; j < 32; j++)
-                s += u.w[j] * a->x->q[32 * i + j];
+                s += u.w[j] * q[j];
             float v = u.d * (float)s;
             if (has_min)
                 v = fmaf(u.m, (float)a->x->sum[(t0 + t) * n_sum + b], v);
-            acc[t] = fmaf(v, a->x->d[i], acc[t]);
+            acc[t] = fmaf(v, a->x->d[(t0 + t) * n_block + b], acc[t]);
         }
     }
     for (int64_t t = 0; t < n_tok; t++)
@@ -70,13 +70,13 @@ KERNELS_ALWAYS_INLINE void row_int8_256(const struct kernel_matmul *a, int64_t r
         struct unpacked256 u;
         unpack(w, &u);
         for (int64_t t = 0; t < n_tok; t++) {
-            int64_t i = (t0 + t) * n_block + b;
+            const int8_t *q = a->x->q + (t0 + t) * kernel_act_q_stride(a->k) + 256 * b;
             int32_t s, m;
-            dot_super(&u, a->x->q + 256 * i, a->x->sum + (t0 + t) * n_sum + 16 * b, has_min, &s, &m);
+            dot_super(&u, q, a->x->sum + (t0 + t) * n_sum + 16 * b, has_min, &s, &m);
             float v = (head ? row_scale : u.d) * (float)s;
             if (has_min)
                 v = fmaf(-u.dmin, (float)m, v);
-            acc[t] = fmaf(v, a->x->d[i], acc[t]);
+            acc[t] = fmaf(v, a->x->d[(t0 + t) * n_block + b], acc[t]);
         }
     }
     for (int64_t t = 0; t < n_tok; t++)
@@ -94,14 +94,14 @@ KERNELS_ALWAYS_INLINE void row_parts(const struct kernel_matmul *a, int64_t row,
         struct unpacked32 u;
         unpack(w + b / n_part * block_bytes, (int)(b % n_part), &u);
         for (int64_t t = 0; t < n_tok; t++) {
-            int64_t i = (t0 + t) * n_chunk + b;
+            const int8_t *q = a->x->q + (t0 + t) * kernel_act_q_stride(a->k) + 32 * b;
             int32_t s[2] = {0, 0};
             for (int j = 0; j < 32; j++)
-                s[halves && j >= 16] += u.w[j] * a->x->q[32 * i + j];
+                s[halves && j >= 16] += u.w[j] * q[j];
             float v = u.d * (float)s[0];
             if (halves)
                 v = fmaf(u.m, (float)s[1], v);
-            acc[t] = fmaf(v, a->x->d[i], acc[t]);
+            acc[t] = fmaf(v, a->x->d[(t0 + t) * n_chunk + b], acc[t]);
         }
     }
     for (int64_t t = 0; t < n_tok; t++)

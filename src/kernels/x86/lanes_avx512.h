@@ -56,6 +56,10 @@ static inline vi vi_sub8(vi a, vi b)
 {
     return _mm512_sub_epi8(a, b);
 }
+static inline vi vi_sub16(vi a, vi b)
+{
+    return _mm512_sub_epi16(a, b);
+}
 static inline vi vi_mul(vi a, vi b)
 {
     return _mm512_mullo_epi32(a, b);
@@ -96,7 +100,6 @@ static inline vi vi_shuffle8(vi a, vi mask)
 typedef uint32_t vi_u32 __attribute__((vector_size(64)));
 typedef int32_t vi_i32 __attribute__((vector_size(64)));
 typedef int16_t vi_i16 __attribute__((vector_size(64)));
-typedef uint16_t vi_u16 __attribute__((vector_size(64)));
 static inline vi vi_shl(vi a, int n)
 {
     return (vi)((vi_u32)a << n);
@@ -113,21 +116,9 @@ static inline vi vi_sar16(vi a, int n)
 {
     return (vi)((vi_i16)a >> n);
 }
-static inline vi vi_shl16(vi a, int n)
-{
-    return (vi)((vi_u16)a << n);
-}
-static inline vi vi_shr16(vi a, int n)
-{
-    return (vi)((vi_u16)a >> n);
-}
 static inline vi vi_mul16(vi a, vi b) /* low halves of the words' products */
 {
     return _mm512_mullo_epi16(a, b);
-}
-static inline vi vi_mulhi16(vi a, vi b) /* high halves, of signed words */
-{
-    return _mm512_mulhi_epi16(a, b);
 }
 static inline vi vi_select(vi mask, vi a, vi b) /* bits of a where mask has ones, else of b */
 {
@@ -137,9 +128,9 @@ static inline vi vi_load16(const int16_t p[16]) /* words to lanes */
 {
     return _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)p));
 }
-static inline vi vi_load_low(const void *p) /* 32 bytes, and zeros behind them */
+static inline vi vi_load_twice(const void *p) /* 32 bytes, in both halves */
 {
-    return _mm512_zextsi256_si512(_mm256_loadu_si256(p));
+    return _mm512_broadcast_i32x8(_mm256_loadu_si256(p));
 }
 static inline void vi_store(void *p, vi a)
 {

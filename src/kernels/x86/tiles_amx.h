@@ -12,12 +12,13 @@ struct tiles_config {
     uint8_t rows[16];
 };
 
-static inline void tiles_begin(int rows, int depth)
+static inline void tiles_begin(int first, int second, int depth)
 {
     struct tiles_config c = {.palette = 1};
-    for (int i = 0; i < 8; i++) { /* results, activations, weights */
-        c.row_bytes[i] = (uint16_t)(i == 4 || i == 5 ? depth : 64);
-        c.rows[i] = (uint8_t)(i < 6 ? rows : depth / 4);
+    const int rows[8] = {first, first, second, second, first, second, depth / 4, depth / 4};
+    for (int i = 0; i < 8; i++) {
+        c.row_bytes[i] = (uint16_t)(!rows[i] ? 0 : i == 4 || i == 5 ? depth : 64);
+        c.rows[i] = (uint8_t)rows[i];
     }
     __asm__ volatile("ldtilecfg %0" : : "m"(c));
 }
