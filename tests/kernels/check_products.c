@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "check.h"
 
-enum { MAX_ROWS = 48, N_TOKENS = 33, MANY_TOKENS = 67, N_KIND = 6 };
+enum { MAX_ROWS = 48, N_TOKENS = 33, MANY_TOKENS = 128, N_KIND = 6 };
 
 static const int rows_list[] = {1, 5, 15, 16, 17, 33, 48};
 static const int tokens_list[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 15, 16, 31, 33};
@@ -335,10 +335,12 @@ static void check_type(struct check *c, const struct quant_info *q)
     }
     struct product many; /* more tokens than kernels take at once */
     product_open(&many, c, q, (int64_t)list[1] * q->block_len, MANY_TOKENS, 0);
-    for (int table = 0; table < c->n_table; table++)
-        check_call(c, c->tables[table], &many, 17, MANY_TOKENS, 0, 17);
-    if (tiles_model.matmul[q->type])
-        check_call(c, &tiles_model, &many, 17, MANY_TOKENS, 0, 17);
+    for (int m = 67; m <= MANY_TOKENS; m += MANY_TOKENS - 67) {
+        for (int table = 0; table < c->n_table; table++)
+            check_call(c, c->tables[table], &many, 17, m, 0, 17);
+        if (tiles_model.matmul[q->type])
+            check_call(c, &tiles_model, &many, 17, m, 0, 17);
+    }
     product_close(&many);
 }
 

@@ -22,7 +22,8 @@
 
 enum {
     TILES_ROWS = 16,   /* most tokens of a tile */
-    TILES_TOKENS = 32, /* most that meet expanded weights: two tiles */
+    TILES_PAIR = 32,   /* most of two tiles, which are multiplied together */
+    TILES_TOKENS = 64, /* most that meet expanded weights: two pairs (tiles_most_tokens) */
     TILES_GROUPS = 24, /* groups of 16 rows that meet the same activations */
     TILES_K = 256,     /* weights of a row that meet the activations in hand: a panel */
     TILES_SLICE = 64,  /* of those, the weights of a slice, which are expanded and multiplied together */
@@ -103,6 +104,7 @@ struct tiles_sums {
 /* Products that are stored, and what makes results of them. */
 struct tiles_fold {
     float (*acc)[LANES]; /* results to add to, by token; NULL: there are no products */
+    int t;               /* the first token */
     const struct tiles_sums *sums;
     struct r16_scale256 scale;       /* of a block of 256 */
     const struct tiles_slice *slice; /* of blocks of 32: these */
@@ -292,17 +294,18 @@ KERNELS_ALWAYS_INLINE void tiles_acts_load(struct tiles_acts *x, const struct ke
 
 /* Minima times the sums of activations, and nothing in tiles 0 to 3. */
 KERNELS_ALWAYS_INLINE void tiles_begin_256(struct tiles_sums *s, const struct tiles_block *b,
-                                           const struct tiles_acts *x, enum quant_type type, struct tiles_rows rows)
+                                           const struct tiles_acts *x, enum quant_type type, int t,
+                                           struct tiles_rows rows)
 {
     if (r16_has_min256(type)) {
         tile_zero(0);
         tile_load(6, b->min, 64);
-        tile_load(4, x->sum[0], 64);
+        tile_load(4, x->sum[t], 64);
         tile_dot_bf16(0, 4, 6);
         tile_store(0, s->min[0]);
         if (rows.n[1]) {
             tile_zero(2);
-            tile_load(5, x->sum[rows.n[0]], 64);
+            tile_load(5, x->sum[t + rows.n[0]], 64);
             tile_dot_bf16(2, 5, 6);
             tile_store(2, s->min[1]);
         }
@@ -317,10 +320,10 @@ KERNELS_ALWAYS_INLINE void tiles_begin_256(struct tiles_sums *s, const struct ti
 
 /* Adds the products of a slice, at k of x. */
 KERNELS_ALWAYS_INLINE void tiles_products_256(const struct tiles_slice *p, const struct tiles_acts *x,
-                                              enum quant_type type, int k, struct tiles_rows rows)
+                                              enum quant_type type, int k, int t, struct tiles_rows rows)
 {
     enum tiles_split split = tiles_split(type);
-    tile_load(4, x->q + k, x->stride);
+    tile_load(4, x->q + t * x->stride + k, x->stride);
     tile_load(6, p->w[0], 64);
     if (split == TILES_NEGATED)
         tile_dot_ss(0, 4, 6);
@@ -334,7 +337,7 @@ KERNELS_ALWAYS_INLINE void tiles_products_256(const struct tiles_slice *p, const
         tile_dot_ss(1, 4, 7);
     if (!rows.n[1])
         return;
-    tile_load(5, x->q + rows.n[0] * x->stride + k, x->stride);
+    tile_load(5, x->q + (t + rows.n[0]) * x->stride + k, x->stride);
     if (split == TILES_NEGATED)
         tile_dot_ss(2, 5, 6);
     else
@@ -376,15 +379,16 @@ KERNELS_ALWAYS_INLINE void tiles_fold_256(const struct tiles_fold *f, const stru
             vf v = vf_mul(f->scale.d, vf_of(sum));
             if (r16_has_min256(type))
                 v = vf_fnma(f->scale.dmin, vf_load(f->sums->min[i][r]), v);
-            vf_store(f->acc[t], vf_fma(v, vf_bcast(&x->d[t]), vf_load(f->acc[t])), LANES);
+            vf_store(f->acc[t], vf_fma(v, vf_bcast(&x->d[f->t + t]), vf_load(f->acc[t])), LANES);
         }
 }
 
 /* Stores the products of a slice of blocks of 32, of which the first is number `block` of the panel. */
 KERNELS_ALWAYS_INLINE void tiles_products_32(struct tiles_sums *s, const struct tiles_slice *p,
-                                             const struct tiles_acts *x, int block, int n_block, struct tiles_rows rows)
+                                             const struct tiles_acts *x, int block, int n_block, int t,
+                                             struct tiles_rows rows)
 {
-    const int8_t *q[2] = {x->q + 32 * block, x->q + rows.n[0] * x->stride + 32 * block};
+    const int8_t *q[2] = {x->q + t * x->stride + 32 * block, x->q + (t + rows.n[0]) * x->stride + 32 * block};
     tile_zero(0);
     tile_load(4, q[0], x->stride);
     tile_load(6, p->w[0], 64);
@@ -424,8 +428,8 @@ KERNELS_ALWAYS_INLINE void tiles_fold_32(const struct tiles_fold *f, const struc
             for (int b = 0; b < f->n_block; b++) {
                 vf v = vf_mul(f->slice->scale32[b].d, vf_of(vi_load(f->sums->of_32[i][b][r])));
                 if (r16_has_min32(type))
-                    v = vf_fma(f->slice->scale32[b].min, vf_bcast(&x->sum32[f->block + b][t]), v);
-                sum = vf_fma(v, vf_bcast(&x->d32[f->block + b][t]), sum);
+                    v = vf_fma(f->slice->scale32[b].min, vf_bcast(&x->sum32[f->block + b][f->t + t]), v);
+                sum = vf_fma(v, vf_bcast(&x->d32[f->block + b][f->t + t]), sum);
             }
             vf_store(f->acc[t], sum, LANES);
         }
@@ -499,20 +503,22 @@ KERNELS_ALWAYS_INLINE void tiles_fold_all(struct tiles_fold *f, const struct til
     f->acc = NULL;
 }
 
+/* n_pair: pairs of tiles that the tokens are in. */
 KERNELS_ALWAYS_INLINE void tiles_walk(const struct kernel_matmul *a, enum quant_type type, int len,
-                                      const struct tiles_part *part)
+                                      const struct tiles_part *part, int n_pair)
 {
-    _Alignas(64) float acc[TILES_GROUPS][TILES_TOKENS][LANES];
+    _Alignas(64) float acc[TILES_GROUPS * TILES_TOKENS][LANES]; /* n_pair * n of a group beside each other */
     struct tiles_acts x;
     struct tiles_slice slices[TILES_SLICES];
     struct tiles_block block;
     struct tiles_sums sums[2];
     struct tiles_fold fold = {.acc = NULL};
-    int n_second = part->n_tok > TILES_ROWS ? part->n_tok / 2 : 0;
-    struct tiles_rows rows = {{part->n_tok - n_second, n_second}};
+    int n = (part->n_tok + n_pair - 1) / n_pair; /* of a pair: the second one begins with the first one's last where
+                                                  * they are odd */
+    int n_second = n > TILES_ROWS ? n / 2 : 0, turn = 0;
+    struct tiles_rows rows = {{n - n_second, n_second}};
     struct tiles_panel p = tiles_panel_at(a, type, len, part, 0, 0);
-    int turn = 0;
-    memset(acc, 0, (size_t)part->n_group * sizeof *acc);
+    memset(acc, 0, (size_t)(part->n_group * n_pair * n) * sizeof *acc);
     tiles_begin(rows.n[0], rows.n[1], len == 256 ? 64 : 32);
     tiles_block_begin(&block);
     for (int i = 0; i < TILES_AHEAD; i++)
@@ -523,32 +529,40 @@ KERNELS_ALWAYS_INLINE void tiles_walk(const struct kernel_matmul *a, enum quant_
         for (int g = 0; g < part->n_group; g++) {
             struct tiles_panel next = tiles_panel_at(a, type, len, part, g + 1, at);
             struct r16_scale256 scale = block.scale; /* before the next block's */
-            if (len == 256)
-                tiles_begin_256(&sums[turn], &block, &x, type, rows);
-            KERNELS_UNROLL
-            for (int i = 0; i < TILES_SLICES; i++) {
-                int n_block = p.n_block - 2 * i < 2 ? p.n_block - 2 * i : 2;
+            for (int pair = 0; pair < n_pair; pair++) {
+                struct tiles_fold products = {.acc = acc + (g * n_pair + pair) * n, .t = pair * (part->n_tok - n)};
+                products.scale = scale;
+                if (len == 256)
+                    tiles_begin_256(&sums[turn], &block, &x, type, products.t, rows);
+                KERNELS_UNROLL
+                for (int i = 0; i < TILES_SLICES; i++) {
+                    int n_block = p.n_block - 2 * i < 2 ? p.n_block - 2 * i : 2;
+                    products.sums = &sums[turn];
+                    if (len == 256) {
+                        tiles_products_256(&slices[i], &x, type, i * TILES_SLICE, products.t, rows);
+                        tiles_fold_256(&fold, &x, type, i, rows);
+                    } else {
+                        if (n_block > 0)
+                            tiles_products_32(&sums[turn], &slices[i], &x, 2 * i, n_block, products.t, rows);
+                        tiles_fold_32(&fold, &x, type, rows);
+                        fold = products;
+                        fold.slice = &slices[i];
+                        fold.block = 2 * i;
+                        fold.n_block = n_block;
+                        if (n_block <= 0)
+                            fold.acc = NULL;
+                        turn = !turn;
+                    }
+                    if (i == 0 ? pair == 0 : pair == n_pair - 1) { /* when slice (i + 3) % 4 has met all tokens */
+                        tiles_expand(slices, &block, i == 0 ? &p : &next, type, len, (i + TILES_AHEAD) % TILES_SLICES);
+                        tiles_prefetch(a, &next, type, len, i);
+                    }
+                }
                 if (len == 256) {
-                    tiles_products_256(&slices[i], &x, type, i * TILES_SLICE, rows);
-                    tiles_fold_256(&fold, &x, type, i, rows);
-                } else {
-                    if (n_block > 0)
-                        tiles_products_32(&sums[turn], &slices[i], &x, 2 * i, n_block, rows);
-                    tiles_fold_32(&fold, &x, type, rows);
-                    fold = (struct tiles_fold){.acc = n_block > 0 ? acc[g] : NULL,
-                                               .sums = &sums[turn],
-                                               .slice = &slices[i],
-                                               .block = 2 * i,
-                                               .n_block = n_block};
+                    tiles_end_256(&sums[turn], type, rows);
+                    fold = products;
                     turn = !turn;
                 }
-                tiles_expand(slices, &block, i == 0 ? &p : &next, type, len, (i + TILES_AHEAD) % TILES_SLICES);
-                tiles_prefetch(a, &next, type, len, i);
-            }
-            if (len == 256) {
-                tiles_end_256(&sums[turn], type, rows);
-                fold = (struct tiles_fold){.acc = acc[g], .sums = &sums[turn], .scale = scale};
-                turn = !turn;
             }
             p = next;
         }
@@ -558,7 +572,8 @@ KERNELS_ALWAYS_INLINE void tiles_walk(const struct kernel_matmul *a, enum quant_
     for (int g = 0; g < part->n_group; g++)
         for (int t = 0; t < part->n_tok; t++) {
             int64_t row = part->row + g * LANES;
-            vf_store(a->y + (part->t0 + t) * a->ldy + row, vf_load(acc[g][t]), a->n_row - row);
+            int at = t < n ? t : t + n_pair * n - part->n_tok;
+            vf_store(a->y + (part->t0 + t) * a->ldy + row, vf_load(acc[g * n_pair * n + at]), a->n_row - row);
         }
 }
 
@@ -568,16 +583,27 @@ static inline int64_t tiles_parts(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
+/* Most tokens that share the expansion of weights: a pair of tiles where that is done beside the pair's products, else
+ * two pairs. */
+KERNELS_ALWAYS_INLINE int tiles_most_tokens(enum quant_type type, int len)
+{
+    return len == 32 || type == QUANT_Q4_K ? TILES_PAIR : TILES_TOKENS;
+}
+
 KERNELS_ALWAYS_INLINE void tiles_matmul(const struct kernel_matmul *a, enum quant_type type, int len)
 {
+    int most = tiles_most_tokens(type, len);
     struct tiles_part part;
-    int64_t n_tok = tiles_parts(a->m, tiles_parts(a->m, TILES_TOKENS)); /* in equal parts */
+    int64_t n_tok = tiles_parts(a->m, tiles_parts(a->m, most)); /* in equal parts */
     for (part.row = a->row0; part.row < a->row1; part.row += TILES_GROUPS * LANES) {
         int64_t n_group = tiles_parts(a->row1 - part.row, LANES);
         part.n_group = (int)(n_group < TILES_GROUPS ? n_group : TILES_GROUPS);
         for (part.t0 = 0; part.t0 < a->m; part.t0 += n_tok) {
             part.n_tok = (int)(a->m - part.t0 < n_tok ? a->m - part.t0 : n_tok);
-            tiles_walk(a, type, len, &part);
+            if (most == TILES_PAIR || part.n_tok <= TILES_PAIR)
+                tiles_walk(a, type, len, &part, 1);
+            else
+                tiles_walk(a, type, len, &part, 2);
         }
     }
 }
