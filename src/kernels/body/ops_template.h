@@ -455,12 +455,42 @@ void OPS_NAME(q8_0_to_f32)(float *y, const void *x, int64_t n)
 
 /* ---- attention ----------------------------------------------------------------------------------------------- */
 
-/* n >= 16: sixteen; else n and zeros. `half`: the element type, a constant. */
-KERNELS_ALWAYS_INLINE v16 kv_load(const void *p, int64_t i, int64_t n, bool half)
+/* Rows of keys or of values, `stride` elements apart. */
+struct attn_rows {
+    const void *p;
+    int64_t stride;
+    bool half; /* their type, a constant */
+};
+
+KERNELS_ALWAYS_INLINE struct attn_rows attn_rows_at(struct attn_rows x, int64_t row, int64_t j)
 {
-    if (half)
-        return n >= 16 ? v16_load_f16((const uint16_t *)p + i) : v16_load_f16_n((const uint16_t *)p + i, n);
-    return load_upto((const float *)p + i, n);
+    x.p = (const char *)x.p + (row * x.stride + j) * (x.half ? 2 : 4);
+    return x;
+}
+
+/* Elements j and those behind it of a row. n >= 16: sixteen; else n and zeros. */
+KERNELS_ALWAYS_INLINE v16 attn_load(struct attn_rows x, int64_t row, int64_t j, int64_t n)
+{
+    x = attn_rows_at(x, row, j);
+    if (x.half)
+        return n >= 16 ? v16_load_f16(x.p) : v16_load_f16_n(x.p, n);
+    return load_upto(x.p, n);
+}
+
+/* The first n_col elements of n rows as floats, at `to` without gaps; n_col: a multiple of 16, or the rows' stride. */
+KERNELS_ALWAYS_INLINE struct attn_rows attn_widen(float *to, struct attn_rows x, int64_t n, int64_t n_col)
+{
+    if (x.stride == n_col) { /* one after the other */
+        for (int64_t i = 0; i < n * n_col; i += 16)
+            store_upto(to + i, attn_load(x, 0, i, n * n_col - i), n * n_col - i);
+    } else {
+        for (int64_t i = 0; i < n; i++) {
+            KERNELS_UNROLL
+            for (int64_t j = 0; j < n_col; j += 16)
+                v16_store(to + i * n_col + j, attn_load(x, i, j, 16));
+        }
+    }
+    return (struct attn_rows){to, n_col, false};
 }
 
 /* Lines of the cache to prefetch at each step: keys while dots are computed, values while they are summed, because
@@ -485,9 +515,9 @@ KERNELS_ALWAYS_INLINE void attn_prefetch_step(struct attn_prefetch *x)
         __builtin_prefetch(x->p, 0, 2);
 }
 
-/* s[r][i] = q[r] . k_i for n_q queries and n_row positions from row0 on, both constants: as many chains at once. */
-KERNELS_ALWAYS_INLINE void attn_dots(float s[][KERNEL_ATTN_BLOCK], const float *const *q, const void *k, int64_t row0,
-                                     int64_t hd, bool half, int n_q, int n_row)
+/* s[r * KERNEL_ATTN_BLOCK + i] = q[r] . k_i for n_q queries and n_row keys, both constants: as many chains at once. */
+KERNELS_ALWAYS_INLINE void attn_dots(float *s, const float *const *q, struct attn_rows k, int64_t hd, int n_q,
+                                     int n_row)
 {
     v16 lanes[ATTN_ROWS * KERNEL_ATTN_QUERIES];
     int64_t j = 0;
@@ -501,7 +531,7 @@ KERNELS_ALWAYS_INLINE void attn_dots(float s[][KERNEL_ATTN_BLOCK], const float *
             x[r] = v16_load(q[r] + j);
         KERNELS_UNROLL
         for (int i = 0; i < n_row; i++) {
-            v16 row = kv_load(k, (row0 + i) * hd + j, 16, half);
+            v16 row = attn_load(k, i, j, 16);
             KERNELS_UNROLL
             for (int r = 0; r < n_q; r++)
                 lanes[i * n_q + r] = v16_fma(row, x[r], lanes[i * n_q + r]);
@@ -510,19 +540,20 @@ KERNELS_ALWAYS_INLINE void attn_dots(float s[][KERNEL_ATTN_BLOCK], const float *
     if (j < hd) {
         KERNELS_UNROLL
         for (int c = 0; c < n_q * n_row; c++) {
-            v16 x = v16_load_n(q[c % n_q] + j, hd - j), row = kv_load(k, (row0 + c / n_q) * hd + j, hd - j, half);
+            v16 x = v16_load_n(q[c % n_q] + j, hd - j), row = attn_load(k, c / n_q, j, hd - j);
             lanes[c] = v16_first(v16_fma(row, x, lanes[c]), lanes[c], hd - j);
         }
     }
-    v16_sums(&s[0][row0], KERNEL_ATTN_BLOCK, lanes, n_q, n_row);
+    v16_sums(s, KERNEL_ATTN_BLOCK, lanes, n_q, n_row);
 }
 
-/* o[r][j..j + 16 * vecs) = sum of s[r][i] v_i, i ascending; n_q and vecs constants. A single vector may be the rest of
- * a row that is no multiple of 16 long. */
+/* o[r * a->hd_v + j] = sum of s[r][i] v_i[j], i ascending, for j < 16 * vecs; n_q and vecs constants. A single vector
+ * may be the rest of a row, of n_col. */
 KERNELS_ALWAYS_INLINE void attn_mix(const struct kernel_attn *a, float *o, const float s[][KERNEL_ATTN_BLOCK],
-                                    int64_t j, bool half, int n_q, int vecs, struct attn_prefetch *prefetch)
+                                    struct attn_rows v, int64_t n_col, int n_q, int vecs,
+                                    struct attn_prefetch *prefetch)
 {
-    int64_t hd = a->hd_v, n = vecs == 1 && hd - j < 16 ? hd - j : 16;
+    int64_t n = vecs == 1 && n_col < 16 ? n_col : 16;
     v16 acc[ATTN_MIXES * ATTN_VECS];
     KERNELS_UNROLL
     for (int c = 0; c < n_q * vecs; c++)
@@ -531,7 +562,7 @@ KERNELS_ALWAYS_INLINE void attn_mix(const struct kernel_attn *a, float *o, const
         attn_prefetch_step(prefetch);
         KERNELS_UNROLL
         for (int c = 0; c < vecs; c++) {
-            v16 row = kv_load(a->v, i * hd + j + 16 * c, n, half);
+            v16 row = attn_load(v, i, 16 * c, n);
             KERNELS_UNROLL
             for (int r = 0; r < n_q; r++)
                 acc[c * n_q + r] = v16_fma(v16_set1(s[r][i]), row, acc[c * n_q + r]);
@@ -539,7 +570,7 @@ KERNELS_ALWAYS_INLINE void attn_mix(const struct kernel_attn *a, float *o, const
     }
     KERNELS_UNROLL
     for (int c = 0; c < n_q * vecs; c++)
-        store_upto(o + c % n_q * hd + j + 16 * (c / n_q), acc[c], n);
+        store_upto(o + c % n_q * a->hd_v + 16 * (c / n_q), acc[c], n);
 }
 
 /* Turns scores into weights; their maximum and sum. */
@@ -573,68 +604,96 @@ static int attn_calls(int n, int most)
     return n_call;
 }
 
-/* The scores of all queries at n_row positions from row0 on, n_row a constant. */
-KERNELS_ALWAYS_INLINE void attn_scores(const struct kernel_attn *a, float s[][KERNEL_ATTN_BLOCK], int64_t row0,
-                                       bool half, int n_row, struct attn_prefetch *keys)
+/* The scores of all queries for n_row keys, n_row a constant: s[r][i]. */
+KERNELS_ALWAYS_INLINE void attn_scores(const struct kernel_attn *a, float *s, struct attn_rows k, int n_row,
+                                       struct attn_prefetch *keys)
 {
-    for (int r = 0, n; r < a->n_q; r += n) {
+    for (int r = 0, n; r < a->n_q; r += n, s += n * KERNEL_ATTN_BLOCK) {
         n = attn_next(a->n_q - r, ATTN_TILE);
         attn_prefetch_step(keys);
         if (n == ATTN_TILE)
-            attn_dots(s + r, a->q + r, a->k, row0, a->hd_k, half, ATTN_TILE, n_row);
+            attn_dots(s, a->q + r, k, a->hd_k, ATTN_TILE, n_row);
         else if (n == 2)
-            attn_dots(s + r, a->q + r, a->k, row0, a->hd_k, half, 2, n_row);
+            attn_dots(s, a->q + r, k, a->hd_k, 2, n_row);
         else
-            attn_dots(s + r, a->q + r, a->k, row0, a->hd_k, half, 1, n_row);
+            attn_dots(s, a->q + r, k, a->hd_k, 1, n_row);
     }
 }
 
-/* The weights of all queries: each key stays in the first cache until all have met it. */
-KERNELS_ALWAYS_INLINE void attn_weights(const struct kernel_attn *a, float s[][KERNEL_ATTN_BLOCK], bool half)
+/* The same for n keys, of which each stays in the first cache until all queries have met it. */
+KERNELS_ALWAYS_INLINE void attn_score_rows(const struct kernel_attn *a, float *s, struct attn_rows k, int64_t n,
+                                           struct attn_prefetch *keys)
 {
-    int64_t i = 0, n_dots = (a->n / ATTN_ROWS + a->n % ATTN_ROWS) * attn_calls(a->n_q, ATTN_TILE);
+    int64_t i = 0;
+    for (; i + ATTN_ROWS <= n; i += ATTN_ROWS)
+        attn_scores(a, s + i, attn_rows_at(k, i, 0), ATTN_ROWS, keys);
+    for (; i < n; i++)
+        attn_scores(a, s + i, attn_rows_at(k, i, 0), 1, keys);
+}
+
+/* Floats of keys or values that are widened at a time, once for all queries, and how many of those it pays for. */
+enum { ATTN_WIDE = KERNEL_ATTN_BLOCK * 16 * ATTN_VECS, ATTN_WIDE_FROM = 5 };
+
+/* The weights of all queries. */
+KERNELS_ALWAYS_INLINE void attn_weights(const struct kernel_attn *a, float s[][KERNEL_ATTN_BLOCK], float *wide,
+                                        bool half)
+{
+    const struct attn_rows k = {a->k, a->hd_k, half};
+    int64_t n_dots = (a->n / ATTN_ROWS + a->n % ATTN_ROWS) * attn_calls(a->n_q, ATTN_TILE);
+    int64_t n_wide = ATTN_WIDE / a->hd_k / ATTN_ROWS * ATTN_ROWS;
     struct attn_prefetch keys = attn_prefetch(a->prefetch[0], a->prefetch_bytes[0], n_dots);
-    for (; i + ATTN_ROWS <= a->n; i += ATTN_ROWS)
-        attn_scores(a, s, i, half, ATTN_ROWS, &keys);
-    for (; i < a->n; i++)
-        attn_scores(a, s, i, half, 1, &keys);
+    if (!half || a->n_q < ATTN_WIDE_FROM || n_wide == 0) {
+        attn_score_rows(a, s[0], k, a->n, &keys);
+    } else {
+        for (int64_t i = 0, n; i < a->n; i += n) {
+            n = a->n - i < n_wide ? a->n - i : n_wide;
+            attn_score_rows(a, s[0] + i, attn_widen(wide, attn_rows_at(k, i, 0), n, a->hd_k), n, &keys);
+        }
+    }
     for (int r = 0; r < a->n_q; r++)
         attn_softmax(a, s[r], &a->max[r], &a->sum[r]);
 }
 
-/* The sums of the values by these weights, for elements [j, j + 16 * vecs), vecs a constant. */
+/* The sums of the values by these weights, for elements [j, j + 16 * vecs), which v begins with; vecs a constant. */
 KERNELS_ALWAYS_INLINE void attn_part(const struct kernel_attn *a, const float s[][KERNEL_ATTN_BLOCK], int64_t j,
-                                     bool half, int vecs, struct attn_prefetch *values)
+                                     struct attn_rows v, int vecs, struct attn_prefetch *values)
 {
     for (int r = 0, n; r < a->n_q; r += n) {
-        float *o = a->o + r * a->hd_v;
+        float *o = a->o + r * a->hd_v + j;
         n = attn_next(a->n_q - r, ATTN_MIXES);
         if (n == ATTN_MIXES)
-            attn_mix(a, o, s + r, j, half, ATTN_MIXES, vecs, values);
+            attn_mix(a, o, s + r, v, a->hd_v - j, ATTN_MIXES, vecs, values);
         else if (n == 2)
-            attn_mix(a, o, s + r, j, half, 2, vecs, values);
+            attn_mix(a, o, s + r, v, a->hd_v - j, 2, vecs, values);
         else
-            attn_mix(a, o, s + r, j, half, 1, vecs, values);
+            attn_mix(a, o, s + r, v, a->hd_v - j, 1, vecs, values);
     }
 }
 
 /* The same for all elements: what is taken of the values stays in the first cache until all queries have met it. */
-KERNELS_ALWAYS_INLINE void attn_values(const struct kernel_attn *a, const float s[][KERNEL_ATTN_BLOCK], bool half)
+KERNELS_ALWAYS_INLINE void attn_values(const struct kernel_attn *a, const float s[][KERNEL_ATTN_BLOCK], float *wide,
+                                       bool half)
 {
+    const struct attn_rows v = {a->v, a->hd_v, half};
     int64_t j = 0, width = 16 * ATTN_VECS, n_part = a->hd_v / width + (a->hd_v % width + 15) / 16;
     int64_t n_step = n_part * attn_calls(a->n_q, ATTN_MIXES) * a->n;
     struct attn_prefetch values = attn_prefetch(a->prefetch[1], a->prefetch_bytes[1], n_step);
-    for (; j + width <= a->hd_v; j += width)
-        attn_part(a, s, j, half, ATTN_VECS, &values);
+    for (; j + width <= a->hd_v; j += width) {
+        if (half && a->n_q >= ATTN_WIDE_FROM)
+            attn_part(a, s, j, attn_widen(wide, attn_rows_at(v, 0, j), a->n, width), ATTN_VECS, &values);
+        else
+            attn_part(a, s, j, attn_rows_at(v, 0, j), ATTN_VECS, &values);
+    }
     for (; j < a->hd_v; j += 16)
-        attn_part(a, s, j, half, 1, &values);
+        attn_part(a, s, j, attn_rows_at(v, 0, j), 1, &values);
 }
 
 KERNELS_ALWAYS_INLINE void attn_block(const struct kernel_attn *a, bool half)
 {
     float s[KERNEL_ATTN_QUERIES][KERNEL_ATTN_BLOCK];
-    attn_weights(a, s, half);
-    attn_values(a, (const float(*)[KERNEL_ATTN_BLOCK])s, half);
+    _Alignas(64) float wide[ATTN_WIDE];
+    attn_weights(a, s, wide, half);
+    attn_values(a, (const float(*)[KERNEL_ATTN_BLOCK])s, wide, half);
 }
 
 void OPS_NAME(attn_block_f16)(const struct kernel_attn *a)
