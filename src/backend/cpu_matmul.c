@@ -11,10 +11,10 @@
 int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t k, int64_t m)
 {
     /* one token's products cost what their weights' bytes cost, and each task begins by waiting for memory; tasks of
-     * many tokens end at so many multiply-adds, as threads wait for the last one. A matrix unit's kernels load the
-     * activations anew in each task, which pays in larger ones only. */
+     * many tokens end at so many multiply-adds, as threads wait for the last one. A matrix unit's kernels begin each
+     * panel of the activations alone, before vectors and tiles work side by side, which pays in larger tasks only. */
     enum { TASKS_PER_THREAD = 8, MIN_ROWS = 64, MIN_WEIGHTS = 1 << 15, LEAST_TILES = 8 };
-    int64_t most_products = c->kernels->peak_tiles && m >= LEAST_TILES ? 1 << 26 : 1 << 23;
+    int64_t most_products = c->kernels->peak_tiles && m >= LEAST_TILES ? 1 << 27 : 1 << 23;
     int64_t n_task = (int64_t)pool_n_used(c->pool) * TASKS_PER_THREAD;
     int64_t rows = (n_row + n_task - 1) / n_task;
     int64_t least = m == 1 ? (MIN_WEIGHTS + k - 1) / k : MIN_ROWS,

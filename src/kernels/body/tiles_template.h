@@ -23,7 +23,7 @@
 enum {
     TILES_ROWS = 16,   /* most tokens of a tile */
     TILES_PAIR = 32,   /* most of two tiles, which are multiplied together */
-    TILES_TOKENS = 64, /* most that meet expanded weights: two pairs (tiles_most_tokens) */
+    TILES_TOKENS = 64, /* most that meet expanded weights: two pairs */
     TILES_GROUPS = 24, /* groups of 16 rows that meet the same activations */
     TILES_K = 256,     /* weights of a row that meet the activations in hand: a panel */
     TILES_SLICE = 64,  /* of those, the weights of a slice, which are expanded and multiplied together */
@@ -583,24 +583,16 @@ static inline int64_t tiles_parts(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* Most tokens that share the expansion of weights: a pair of tiles where that is done beside the pair's products, else
- * two pairs. */
-KERNELS_ALWAYS_INLINE int tiles_most_tokens(enum quant_type type, int len)
-{
-    return len == 32 || type == QUANT_Q4_K ? TILES_PAIR : TILES_TOKENS;
-}
-
 KERNELS_ALWAYS_INLINE void tiles_matmul(const struct kernel_matmul *a, enum quant_type type, int len)
 {
-    int most = tiles_most_tokens(type, len);
     struct tiles_part part;
-    int64_t n_tok = tiles_parts(a->m, tiles_parts(a->m, most)); /* in equal parts */
+    int64_t n_tok = tiles_parts(a->m, tiles_parts(a->m, TILES_TOKENS)); /* in equal parts */
     for (part.row = a->row0; part.row < a->row1; part.row += TILES_GROUPS * LANES) {
         int64_t n_group = tiles_parts(a->row1 - part.row, LANES);
         part.n_group = (int)(n_group < TILES_GROUPS ? n_group : TILES_GROUPS);
         for (part.t0 = 0; part.t0 < a->m; part.t0 += n_tok) {
             part.n_tok = (int)(a->m - part.t0 < n_tok ? a->m - part.t0 : n_tok);
-            if (most == TILES_PAIR || part.n_tok <= TILES_PAIR)
+            if (part.n_tok <= TILES_PAIR)
                 tiles_walk(a, type, len, &part, 1);
             else
                 tiles_walk(a, type, len, &part, 2);
