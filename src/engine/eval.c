@@ -487,12 +487,10 @@ moebius_status moebius_eval_batch_sized(moebius_engine *engine, const moebius_ba
 {
     struct err e = {0};
     struct arena arena = {0};
-    void *known = NULL;
-    err_code code = ERR_OK;
-    if (item_bytes != sizeof *items)
-        code = sized_take_list(&arena, &known, sizeof *items, items, item_bytes, n_items, "a batch item", &e);
+    const void *known;
+    err_code code = sized_take_list(&arena, &known, sizeof *items, items, item_bytes, n_items, "a batch item", &e);
     if (code == ERR_OK)
-        code = engine_eval(engine, known ? known : items, n_items, &e);
+        code = engine_eval(engine, known, n_items, &e);
     arena_close(&arena);
     if (code != ERR_OK)
         engine_gpu_lost(engine);

@@ -73,12 +73,10 @@ moebius_status moebius_guess_batch_sized(moebius_engine *engine, const moebius_g
 {
     struct err e = {0};
     struct arena arena = {0};
-    void *known = NULL;
-    err_code code = ERR_OK;
-    if (item_bytes != sizeof *items)
-        code = sized_take_list(&arena, &known, sizeof *items, items, item_bytes, n_items, "a guess", &e);
+    const void *known;
+    err_code code = sized_take_list(&arena, &known, sizeof *items, items, item_bytes, n_items, "a guess", &e);
     if (code == ERR_OK)
-        code = guess(engine, known ? known : items, n_items, &e);
+        code = guess(engine, known, n_items, &e);
     arena_close(&arena);
     if (code != ERR_OK)
         engine_gpu_lost(engine);

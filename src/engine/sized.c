@@ -14,10 +14,14 @@ err_code sized_take(void *to, size_t to_bytes, const void *from, size_t from_byt
     return ERR_OK;
 }
 
-err_code sized_take_list(struct arena *arena, void **out, size_t to_bytes, const void *from, size_t from_bytes,
+err_code sized_take_list(struct arena *arena, const void **out, size_t to_bytes, const void *from, size_t from_bytes,
                          size_t n, const char *name, struct err *e)
 {
-    char *to = *out = arena_calloc(arena, n, to_bytes);
+    *out = from;
+    if (from_bytes == to_bytes)
+        return ERR_OK;
+    char *to = arena_calloc(arena, n, to_bytes);
+    *out = to;
     if (!to)
         return err_nomem(e, n * to_bytes, name);
     for (size_t i = 0; i < n; i++)

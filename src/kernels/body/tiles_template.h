@@ -450,8 +450,8 @@ struct tiles_panel {
     int n_block; /* blocks of 32 */
 };
 
-/* Panel i of a part: group i modulo n_group, all groups at one place of k after another. Behind the last one there are
- * empty ones, which lie where the first one does. */
+/* The panel of group g at k = at. Behind the last group the first one follows, at the next panel's place of k. Behind
+ * the last panel there are empty ones, which lie where the first one does. */
 KERNELS_ALWAYS_INLINE struct tiles_panel tiles_panel_at(const struct kernel_matmul *a, enum quant_type type, int len,
                                                         const struct tiles_part *part, int g, int64_t at)
 {
@@ -460,8 +460,10 @@ KERNELS_ALWAYS_INLINE struct tiles_panel tiles_panel_at(const struct kernel_matm
         at += TILES_K;
     }
     int64_t n_k = a->k - at < TILES_K ? a->k - at : TILES_K;
-    if (n_k <= 0)
-        g = 0, at = 0, n_k = 0;
+    if (n_k <= 0) {
+        g = 0;
+        at = n_k = 0;
+    }
     int64_t row = part->row + g * LANES;
     const uint8_t *w = r16_rows(a, type, row, len) + at / len * r16_block_bytes(type);
     return (struct tiles_panel){.w = w, .row = row, .n_block = (int)(n_k / 32)};
