@@ -14,8 +14,8 @@ MUST_USE err_code sized_take(void *to, size_t to_bytes, const void *from, size_t
 
 /* The same of n structs that follow each other; *out, [n] of ours, is the arena's, or the caller's list where both know
  * the same fields. */
-MUST_USE err_code sized_take_list(struct arena *arena, const void **out, size_t to_bytes, const void *from, size_t from_bytes,
-                                  size_t n, const char *name, struct err *e);
+MUST_USE err_code sized_take_list(struct arena *arena, const void **out, size_t to_bytes, const void *from,
+                                  size_t from_bytes, size_t n, const char *name, struct err *e);
 
 /* Fills a caller's struct from one of ours; fields that we don't know are zero. */
 void sized_give(void *to, size_t to_bytes, const void *from, size_t from_bytes);
