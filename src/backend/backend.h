@@ -218,6 +218,7 @@ struct tensor paged_part(const struct paged *s, int64_t page, int64_t part);
     OP(SCATTER, "out[rows[t]] = x[t]")                                                                                 \
     OP(STREAMS_IN, "out[t] = sum over streams i of a[t][i] * x[t][i], and what STREAMS_OUT takes")                     \
     OP(STREAMS_OUT, "x[t][i] = b[t][i] * y[t] + sum over streams j of c[t][j][i] * x[t][j]")                           \
+    OP(STREAMS_MATCH, "out[t][i] = sigmoid(signed root of key[t][i] . query[t][i] / sqrt(n)) * value[t]")              \
     OP(ROUTE, "ids[t], weights[t] = top-k experts of router(x[t])")                                                    \
     OP(EXPERTS, "y[t][rank] = expert ids[t][rank] of x[t], for the experts that the slot table names")                 \
     OP(COMBINE, "out[t] = sum over ranks of weights[t][rank] * y[t][rank], then + shared")
@@ -309,6 +310,8 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             ascending: all that a token sees where these are at most k, and then -1, else k; of equal ones the first.
  *             state[0]: K, [dim][ATTENTION_BLOCK][1].  index.ratio above 1: K is a compressed cache, and entries are
  *             chosen.
+ *             index.spreads: entries that are chosen, k at most, are put out as all their positions, and those behind
+ * the last entry that the token sees follow, and then INT32_MAX: out is [k*ratio + ratio-1][M]. weights absent: 1.
  *             index.block: each head chooses blocks of so many positions for itself, by the largest product with a
  *             position of the block that the token sees; there are no weights.  out: I32 [n_head*k][M], k for each
  *             head as above. The last index.n_local blocks, of which the token's own is one, come before all others
@@ -320,7 +323,8 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             [dk][ATTENTION_BLOCK][1], whose pages are in[5]: what is chosen are its entries, and the window stays
  * COMPRESS    in: at I32 [E], table [E], pages.  out: [n][E].  state[0]: x, state[1]: gate, caches of floats
  *             [2*n or n][ATTENTION_BLOCK][1]; vec[0]: bias [as these][ratio].  An entry for each of E positions, the
- *             last of its `ratio` ones, is the sum over these of x * softmax(gate + bias), bias by place among them.
+ *             last of its `ratio` ones, is the sum over these of x * softmax(gate + bias), bias by place among them;
+ *             without state[1] gate is 0.
  *             Where rows have 2*n elements, these are the second n, and the softmax and sum take the first n of the
  *             `ratio` positions before, too, if there are any; ratio is vec[0].ne[1]
  * CONV        in: x [n][M], from, to.  out: [n][M].  vec[0]: taps [n][n_tap], the oldest first; vec[1]: bias [n] or
@@ -347,8 +351,12 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             a [n_stream], b [n_stream] where k is at least 2 * n_stream, and c [n_stream][n_stream] where it is
  *             n_stream * (n_stream + 2) (docs/numerics.md has the formulas).  vec[0]: scale [1 to 3], vec[1]: base
  *             [k]; streams
+ *             With gate, in[2] [n_stream*n][M], out is the mean over streams of sigmoid(gate) * x, and mix is b alone,
+ *             [n_stream][M] or absent, which becomes magnitude * sigmoid(mix / n_stream); no vec
  * STREAMS_OUT in: y [n][M], x [n_stream*n][M], mix with b as STREAMS_IN leaves it; without c streams are not mixed.
  *             out: the same x
+ * STREAMS_MATCH  in: key [n_stream*n][M], query like key, value [n][M].  out: like key.  The root of s is that of
+ *             max(|s|, 1e-6) with the sign of s
  * ROUTE       in: x [n_embd][M], token ids I32 [M] where vec[3] is there.  out: ids I32 [k][M], weights F32 [k][M],
  *             scores F32 [n_expert][M] or absent: what choosing starts from, without vec[1] and on one scale: the
  *             softmax over all experts or the sigmoid of each, and 0 for experts of groups that were not kept.
@@ -399,6 +407,7 @@ struct op {
             int64_t ratio;   /* of the cache; 0 or 1: it is not compressed */
             int64_t block;   /* positions of a block, a multiple of ATTENTION_BLOCK; 0: blocks are not what is chosen */
             int64_t n_local; /* blocks that a token sees in any case, up to its own; at most as many as are chosen */
+            bool spreads;    /* positions are put out for the entries that are chosen */
         } index;
         struct {
             float eps;

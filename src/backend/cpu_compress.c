@@ -21,11 +21,15 @@ static const float *state_row(const struct op *op, int i, int64_t e, int64_t pos
     return (const float *)paged_data(s, page, 0) + pos % ATTENTION_BLOCK * s->page.ne[0];
 }
 
-/* The scores of position `pos`, at place j of its run, of channels [off, off + n): gate + bias. */
+/* The scores of position `pos`, at place j of its run, of channels [off, off + n): gate, if there is one, + bias. */
 static void score(const struct op *op, int64_t e, int64_t pos, int64_t j, int64_t off, int64_t n, float *out)
 {
-    const float *gate = state_row(op, 1, e, pos) + off;
     const float *bias = (const float *)tensor_data(&op->vec[0]) + j * op->vec[0].ne[0] + off;
+    if (!op->state[1].page.buffer) {
+        memcpy(out, bias, (size_t)n * sizeof *out);
+        return;
+    }
+    const float *gate = state_row(op, 1, e, pos) + off;
     for (int64_t i = 0; i < n; i++)
         out[i] = gate[i] + bias[i];
 }

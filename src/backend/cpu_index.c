@@ -15,6 +15,7 @@ struct index_loop {
     struct cpu *c;
     const struct op *op;
     int64_t dim, n_head, k; /* of a key; of queries; what is chosen at most, in each list */
+    int64_t list_len;       /* numbers of a list: k, or the positions that k entries stand for */
     int64_t t0, n_t;        /* the tokens at hand, all of one text */
     int64_t ratio;          /* positions of the text for each of the cache's, which are what is meant below */
     int64_t block;          /* positions of a block, where blocks are chosen; else 1 */
@@ -88,8 +89,8 @@ static uint32_t order_of(float score)
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* ranks[r] stands for the sum over heads, ascending, of weights[head] * relu(product[head][r]). product is overwritten.
- */
+/* ranks[r] stands for the sum over heads, ascending, of weights[head] (NULL: 1) * relu(product[head][r]). product is
+ * overwritten. */
 static void rank_positions(const struct kernels *kern, const float *weights, float *product, int64_t n_head,
                            uint32_t *ranks)
 {
@@ -97,7 +98,7 @@ static void rank_positions(const struct kernels *kern, const float *weights, flo
     for (int64_t i = 0; i < n_head * ATTENTION_BLOCK; i++)
         product[i] = product[i] < 0 ? 0 : product[i];
     for (int64_t h = 0; h < n_head; h++)
-        kern->fma_scalar(sum, product + h * ATTENTION_BLOCK, weights[h], ATTENTION_BLOCK);
+        kern->fma_scalar(sum, product + h * ATTENTION_BLOCK, weights ? weights[h] : 1, ATTENTION_BLOCK);
     for (int64_t r = 0; r < ATTENTION_BLOCK; r++)
         ranks[r] = order_of(sum[r]);
 }
@@ -140,7 +141,8 @@ static void score_page(const struct index_loop *l, int64_t page, int thread)
         if (l->op->index.block)
             rank_block(l, t, p0, product);
         else
-            rank_positions(l->c->kernels, tensor_row(&l->op->in[4], t), product, l->n_head, ranks_of(l, t, 0) + p0);
+            rank_positions(l->c->kernels, l->op->in[4].buffer ? tensor_row(&l->op->in[4], t) : NULL, product, l->n_head,
+                           ranks_of(l, t, 0) + p0);
     }
 }
 
@@ -179,13 +181,27 @@ static uint32_t find_kth(const uint32_t *ranks, int64_t n, int64_t k, int64_t *n
     return kth;
 }
 
+/* Turns the n entries that `out` begins with into their positions, and adds those behind the last of n_entry entries.
+ * Returns how many that are. */
+static int64_t spread(const struct index_loop *l, int64_t t, int32_t *out, int64_t n, int64_t n_entry)
+{
+    int64_t pos = ((const int32_t *)tensor_data(&l->op->in[1]))[t];
+    for (int64_t i = n; i-- > 0;) /* from the last on, as they lie in the same list */
+        for (int64_t j = l->ratio; j-- > 0;)
+            out[i * l->ratio + j] = (int32_t)(out[i] * l->ratio + j);
+    n *= l->ratio;
+    for (int64_t p = n_entry * l->ratio; p <= pos; p++)
+        out[n++] = (int32_t)p;
+    return n;
+}
+
 /* A list of a token: all that it chooses from where that fits, else the best, of equal ones the first. */
 static void choose_task(void *arg, size_t i, int thread)
 {
     const struct index_loop *l = arg;
     int64_t t = l->t0 + (int64_t)i / l->n_list, list = (int64_t)i % l->n_list;
     int64_t n = n_choice(l, n_seen(l, t)), n_out = 0, n_equal;
-    int32_t *out = (int32_t *)tensor_data(&l->op->out[0]) + (t * l->n_list + list) * l->k;
+    int32_t *out = (int32_t *)tensor_data(&l->op->out[0]) + (t * l->n_list + list) * l->list_len;
     if (n > l->k) {
         const uint32_t *ranks = ranks_of(l, t, list);
         uint32_t kth = find_kth(ranks, n, l->k, &n_equal);
@@ -193,12 +209,13 @@ static void choose_task(void *arg, size_t i, int thread)
             if (ranks[p] > kth || (ranks[p] == kth && n_equal-- > 0))
                 out[n_out++] = (int32_t)p;
         assert(n_out == l->k);
-        return;
     }
-    for (; n_out < n; n_out++)
+    for (; n_out < n && n <= l->k; n_out++)
         out[n_out] = (int32_t)n_out;
-    while (n_out < l->k)
-        out[n_out++] = -1;
+    if (l->op->index.spreads)
+        n_out = spread(l, t, out, n_out, n);
+    while (n_out < l->list_len)
+        out[n_out++] = l->op->index.spreads ? INT32_MAX : -1;
 }
 
 /* Takes tokens of one text from t0 on, as many as fit. */
@@ -226,11 +243,13 @@ static bool index_tokens(struct index_loop *l)
 void cpu_op_index(struct cpu *c, const struct op *op)
 {
     int64_t dim = op->state[0].page.ne[0], n_head = op->in[0].ne[0] / dim, n_list = op->index.block ? n_head : 1;
+    int64_t list_len = op->out[0].ne[0] / n_list;
     struct index_loop l = {.c = c,
                            .op = op,
                            .dim = dim,
                            .n_head = n_head,
-                           .k = op->out[0].ne[0] / n_list,
+                           .k = op->index.spreads ? list_len / op->index.ratio : list_len,
+                           .list_len = list_len,
                            .ratio = max_i64(op->index.ratio, 1),
                            .block = max_i64(op->index.block, 1),
                            .n_list = n_list};

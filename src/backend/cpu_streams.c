@@ -1,5 +1,6 @@
 /* Hyper-connections (arXiv 2512.24880): a residual stream of several, which are weighed and added up in front of a
- * block and mixed behind it, by weights of each token's own. */
+ * block and mixed behind it, by weights of each token's own. And what brings embeddings of n-grams into such streams.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -76,22 +77,52 @@ static void streams_in_row(void *arg, size_t t, int thread)
         kern->fma_scalar(y, x + i * n, mix[i], n);
 }
 
-void cpu_op_streams_in(struct cpu *c, const struct op *op)
+enum { PIECE = 256 }; /* elements that stay in the first cache */
+
+/* The same where streams are gated element by element. */
+static void streams_gated_row(void *arg, size_t t, int thread)
 {
-    cpu_run_rows(c, op, op->in[0].ne[1], tensor_n_elem(&op->in[0]) > CPU_SERIAL_ELEMS, streams_in_row);
+    static const float zeros[OP_MAX_STREAM] = {0};
+    const struct cpu_row_loop *l = arg;
+    const struct op *op = l->op;
+    const struct kernels *kern = l->c->kernels;
+    const float *x = tensor_row(&op->in[0], (int64_t)t), *gate = tensor_row(&op->in[2], (int64_t)t);
+    float *y = tensor_row(&op->out[0], (int64_t)t), gated[PIECE];
+    int64_t n = op->out[0].ne[0], n_stream = op->in[0].ne[0] / n;
+    float share = 1 / (float)n_stream;
+    if (op->in[1].buffer) {
+        float *mix = tensor_row(&op->in[1], (int64_t)t);
+        weigh(kern, mix, share, zeros, n_stream);
+        for (int64_t i = 0; i < n_stream; i++)
+            mix[i] *= op->streams.magnitude;
+    }
+    memset(y, 0, (size_t)n * sizeof *y);
+    for (int64_t at = 0; at < n; at += PIECE) {
+        int64_t some = n - at < PIECE ? n - at : PIECE;
+        for (int64_t i = 0; i < n_stream; i++) {
+            kern->act_mul(KERNEL_SIGMOID, 0, gated, gate + i * n + at, x + i * n + at, some);
+            kern->fma_scalar(y + at, gated, share, some);
+        }
+    }
 }
 
-/* Element by element over pieces that stay in the first cache. */
+void cpu_op_streams_in(struct cpu *c, const struct op *op)
+{
+    cpu_run_rows(c, op, op->in[0].ne[1], tensor_n_elem(&op->in[0]) > CPU_SERIAL_ELEMS,
+                 op->in[2].buffer ? streams_gated_row : streams_in_row);
+}
+
+/* Element by element over pieces. */
 static void streams_out_row(void *arg, size_t t, int thread)
 {
-    enum { PIECE = 256 };
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
     const struct kernels *kern = l->c->kernels;
     const float *y = tensor_row(&op->in[0], (int64_t)t);
     float *x = tensor_row(&op->out[0], (int64_t)t), old[OP_MAX_STREAM][PIECE];
     int64_t n = op->in[0].ne[0], n_stream = op->out[0].ne[0] / n;
-    const float *by_y = (const float *)tensor_row(&op->in[2], (int64_t)t) + n_stream, *by_x = by_y + n_stream;
+    const float *mix = tensor_row(&op->in[2], (int64_t)t), *by_y = op->in[2].ne[0] > n_stream ? mix + n_stream : mix,
+                *by_x = by_y + n_stream;
     bool mixes = op->in[2].ne[0] > 2 * n_stream;
     for (int64_t i = 0; !mixes && i < n_stream; i++)
         kern->fma_scalar(x + i * n, y, by_y[i], n);
@@ -114,4 +145,42 @@ static void streams_out_row(void *arg, size_t t, int thread)
 void cpu_op_streams_out(struct cpu *c, const struct op *op)
 {
     cpu_run_rows(c, op, op->in[0].ne[1], tensor_n_elem(&op->out[0]) > CPU_SERIAL_ELEMS, streams_out_row);
+}
+
+/* The dot product of n elements: 16 chains of products, added up in a tree. */
+static float dot(const float *a, const float *b, int64_t n)
+{
+    enum { LANES = 16 };
+    float sum[LANES] = {0};
+    for (int64_t i = 0; i < n; i += LANES)
+        for (int64_t j = 0; j < LANES && i + j < n; j++)
+            sum[j] += a[i + j] * b[i + j];
+    for (int64_t width = LANES / 2; width > 0; width /= 2)
+        for (int64_t j = 0; j < width; j++)
+            sum[j] += sum[j + width];
+    return sum[0];
+}
+
+static void streams_match_row(void *arg, size_t t, int thread)
+{
+    static const float ones[OP_MAX_STREAM] = {1, 1, 1, 1};
+    const struct cpu_row_loop *l = arg;
+    const struct op *op = l->op;
+    const float *key = tensor_row(&op->in[0], (int64_t)t), *query = tensor_row(&op->in[1], (int64_t)t);
+    const float *value = tensor_row(&op->in[2], (int64_t)t);
+    float *y = tensor_row(&op->out[0], (int64_t)t), by[OP_MAX_STREAM] = {0};
+    int64_t n = op->in[2].ne[0], n_stream = op->in[0].ne[0] / n;
+    for (int64_t i = 0; i < n_stream; i++) {
+        float s = dot(key + i * n, query + i * n, n) / sqrtf((float)n), size = fabsf(s);
+        by[i] = copysignf(sqrtf(size > 1e-6f ? size : 1e-6f), s);
+    }
+    l->c->kernels->act_mul(KERNEL_SIGMOID, 0, by, by, ones, n_stream);
+    memset(y, 0, (size_t)(n_stream * n) * sizeof *y);
+    for (int64_t i = 0; i < n_stream; i++)
+        l->c->kernels->fma_scalar(y + i * n, value, by[i], n);
+}
+
+void cpu_op_streams_match(struct cpu *c, const struct op *op)
+{
+    cpu_run_rows(c, op, op->in[0].ne[1], tensor_n_elem(&op->in[0]) > CPU_SERIAL_ELEMS, streams_match_row);
 }

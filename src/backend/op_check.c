@@ -271,15 +271,21 @@ static err_code check_block_index(const struct op_checker *c)
 static err_code check_index(const struct op_checker *c)
 {
     const struct op *op = c->op;
-    int64_t n_head = op->in[4].ne[0], m = n_token(op);
+    int64_t m = n_token(op), ratio = op->index.ratio;
     TRY(check_cache(c, 0, "K", 1));
     TRY(check_tensor(c, "out", &op->out[0], ELEM_I32, ANY, m, 1));
-    CHECK(c, op->index.ratio >= 0, "there are %lld positions for an entry", (long long)op->index.ratio);
+    CHECK(c, ratio >= 0, "there are %lld positions for an entry", (long long)ratio);
     TRY(check_positions(c));
     if (op->index.block)
         return check_block_index(c);
-    TRY(check_rows(c, "weights", &op->in[4], ANY, m));
-    return check_rows(c, "q", &op->in[0], n_head * op->state[0].page.ne[0], ANY);
+    int64_t dim = op->state[0].page.ne[0], n_head = op->in[0].ne[0] / dim;
+    CHECK(c, !op->index.spreads || (ratio > 1 && op->out[0].ne[0] >= ratio && op->out[0].ne[0] % ratio == ratio - 1),
+          "lists have %lld positions of entries of %lld, expected those of some and of one that is not full",
+          (long long)op->out[0].ne[0], (long long)ratio);
+    CHECK(c, n_head > 0, "q has %lld elements, expected heads of %lld", (long long)op->in[0].ne[0], (long long)dim);
+    if (op->in[4].buffer)
+        TRY(check_rows(c, "weights", &op->in[4], n_head, m));
+    return check_rows(c, "q", &op->in[0], n_head * dim, ANY);
 }
 
 /* The compressed cache of ATTENTION, beside a cache whose keys are values. */
@@ -307,7 +313,7 @@ static err_code check_compress(const struct op_checker *c)
           (long long)n);
     CHECK(c, ratio >= 2, "there are %lld positions for an entry", (long long)ratio);
     TRY(check_float_state(c, 0, "x", width, ATTENTION_BLOCK, 1));
-    return check_float_state(c, 1, "gate", width, ATTENTION_BLOCK, 1);
+    return op->state[1].page.buffer ? check_float_state(c, 1, "gate", width, ATTENTION_BLOCK, 1) : ERR_OK;
 }
 
 /* How many streams rows of `all` elements are of, each of n. */
@@ -315,6 +321,16 @@ static err_code check_n_stream(const struct op_checker *c, int64_t all, int64_t 
 {
     CHECK(c, all % n == 0 && all / n >= 1 && all / n <= OP_MAX_STREAM,
           "rows of %lld elements are not 1 to %d streams of %lld", (long long)all, OP_MAX_STREAM, (long long)n);
+    return ERR_OK;
+}
+
+/* A mix of n_part numbers for each stream, which is the second output, too. */
+static err_code check_mix(const struct op_checker *c, int64_t n_stream, int64_t n_part)
+{
+    const struct tensor *mix = &c->op->in[1], *out = &c->op->out[1];
+    TRY(check_rows(c, "mix", mix, n_part * n_stream, n_token(c->op)));
+    TRY(check_alike(c, "the second output", out, mix));
+    CHECK(c, out->buffer == mix->buffer && out->off_bytes == mix->off_bytes, "the second output is not mix");
     return ERR_OK;
 }
 
@@ -327,13 +343,15 @@ static err_code check_streams_in(const struct op_checker *c)
     TRY(check_rows(c, "out", &op->out[0], ANY, m));
     TRY(check_n_stream(c, op->in[0].ne[0], n));
     int64_t n_stream = op->in[0].ne[0] / n;
+    if (op->in[2].buffer) {
+        CHECK(c, !mix->buffer || op->streams.magnitude > 0, "the magnitude is %g", (double)op->streams.magnitude);
+        TRY(check_rows(c, "gate", &op->in[2], n_stream * n, m));
+        return mix->buffer ? check_mix(c, n_stream, 1) : ERR_OK;
+    }
     int64_t n_part = mix->ne[0] / n_stream, n_scale = n_part < 3 ? n_part : 3;
     CHECK(c, n_part == 1 || n_part == 2 || n_part == n_stream + 2, "there are %lld numbers for %lld streams",
           (long long)mix->ne[0], (long long)n_stream);
-    TRY(check_rows(c, "mix", mix, n_part * n_stream, m));
-    TRY(check_alike(c, "the second output", &op->out[1], mix));
-    CHECK(c, op->out[1].buffer == mix->buffer && op->out[1].off_bytes == mix->off_bytes,
-          "the second output is not mix");
+    TRY(check_mix(c, n_stream, n_part));
     CHECK(c, n_scale < 3 || op->streams.n_iteration > 0, "there are %lld iterations",
           (long long)op->streams.n_iteration);
     CHECK(c, n_scale < 2 || op->streams.magnitude > 0, "the magnitude is %g", (double)op->streams.magnitude);
@@ -349,12 +367,21 @@ static err_code check_streams_out(const struct op_checker *c)
     TRY(check_rows(c, "y", &op->in[0], ANY, ANY));
     TRY(check_rows(c, "x", x, ANY, m));
     TRY(check_n_stream(c, x->ne[0], op->in[0].ne[0]));
-    int64_t n_stream = x->ne[0] / op->in[0].ne[0];
-    bool mixes = op->in[2].ne[0] != 2 * n_stream;
-    TRY(check_rows(c, "mix", &op->in[2], n_stream * (mixes ? n_stream + 2 : 2), m));
+    int64_t n_stream = x->ne[0] / op->in[0].ne[0], n_part = op->in[2].ne[0] / n_stream;
+    TRY(check_rows(c, "mix", &op->in[2], n_stream * (n_part == 1 || n_part == 2 ? n_part : n_stream + 2), m));
     TRY(check_alike(c, "out", &op->out[0], x));
     CHECK(c, op->out[0].buffer == x->buffer && op->out[0].off_bytes == x->off_bytes, "out is not x");
     return ERR_OK;
+}
+
+static err_code check_streams_match(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    TRY(check_rows(c, "key", &op->in[0], ANY, ANY));
+    TRY(check_alike(c, "query", &op->in[1], &op->in[0]));
+    TRY(check_rows(c, "value", &op->in[2], ANY, n_token(op)));
+    TRY(check_n_stream(c, op->in[0].ne[0], op->in[2].ne[0]));
+    return check_alike(c, "out", &op->out[0], &op->in[0]);
 }
 
 static err_code check_attention(const struct op_checker *c)
@@ -565,6 +592,7 @@ static err_code check_op(const struct op_checker *c)
     case OP_COMPRESS: return check_compress(c);
     case OP_STREAMS_IN: return check_streams_in(c);
     case OP_STREAMS_OUT: return check_streams_out(c);
+    case OP_STREAMS_MATCH: return check_streams_match(c);
     case OP_CONV: return check_conv(c);
     case OP_DELTA:
     case OP_SSM: return check_delta(c);

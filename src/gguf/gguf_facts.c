@@ -126,6 +126,39 @@ enum gguf_use gguf_tensor_use(const struct gguf_tensor *t, int *layer)
     return in_layer ? layer_use(rest) : global_use(t->name);
 }
 
+/* "general.architecture", empty when it is no text. */
+static struct gguf_string architecture(const struct gguf *g)
+{
+    const struct gguf_value *v = gguf_find(g, "general.architecture");
+    return v && v->type == GGUF_STRING ? v->str : (struct gguf_string){.s = ""};
+}
+
+const struct gguf_tensor *gguf_ngram_table(const struct gguf *g)
+{
+    char key[160];
+    snprintf(key, sizeof key, "%.64s.ple.layers", architecture(g).s);
+    const struct gguf_value *layers = gguf_find(g, key);
+    return layers && layers->type == GGUF_ARRAY && layers->arr.n ? gguf_tensor_find(g, "per_layer_token_embd.weight")
+                                                                 : NULL;
+}
+
+/* Of a table of n-grams a token reads a row for each of its heads. */
+static err_code add_ngrams(struct model_facts *f, const struct gguf *g, struct err *e)
+{
+    const struct gguf_tensor *t = gguf_ngram_table(g);
+    uint32_t most_tokens = 0, per_length = 0;
+    if (!t)
+        return ERR_OK;
+    TRY(arch_u32(g, f, "ple.ngram_size", &most_tokens, e));
+    TRY(arch_u32(g, f, "ple.heads_per_ngram", &per_length, e));
+    uint64_t n_head = most_tokens > 1 ? (uint64_t)(most_tokens - 1) * per_length : 0;
+    f->ngram_bytes = t->n_bytes;
+    f->use_bytes[GGUF_USE_EMBEDDING] -= t->n_bytes;
+    if (n_head > 1 && n_head < t->ne[1]) /* one row was counted */
+        f->token_use_bytes[GGUF_USE_EMBEDDING] += t->n_bytes / t->ne[1] * (n_head - 1);
+    return ERR_OK;
+}
+
 /* The width of a feed-forward part from its weight's shape: up and gate are [n_embd, n_ff, ...], down [n_ff,
  * ...]. */
 static uint32_t ffn_width(const struct gguf_tensor *t, const char *part)
@@ -287,8 +320,10 @@ err_code gguf_facts_compute(struct model_facts *f, const struct gguf *g, struct 
     f->is_tied = embedding && !gguf_tensor_find(g, "output.weight");
     if (f->is_tied)
         f->token_use_bytes[GGUF_USE_OUTPUT] += embedding->n_bytes;
+    TRY_OUT(add_ngrams(f, g, e));
     sum_layers(f, n_expert_used);
-    f->resident_bytes = f->n_bytes - f->use_bytes[GGUF_USE_ROUTED_EXPERT] - f->use_bytes[GGUF_USE_NEXTN];
+    f->resident_bytes =
+        f->n_bytes - f->use_bytes[GGUF_USE_ROUTED_EXPERT] - f->use_bytes[GGUF_USE_NEXTN] - f->ngram_bytes;
 out:
     mem_free(n_expert_used);
     if (code != ERR_OK)

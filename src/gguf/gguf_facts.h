@@ -29,6 +29,9 @@ enum gguf_use {
 
 const char *gguf_use_name(enum gguf_use use);
 
+/* Embeddings of n-grams, of which rows are read from the file as tokens need them; NULL: the model has none. */
+const struct gguf_tensor *gguf_ngram_table(const struct gguf *g);
+
 /* What a tensor is for, by its name alone (never NEXTN), and its layer, -1 when it is of none. */
 enum gguf_use gguf_tensor_use(const struct gguf_tensor *t, int *layer);
 
@@ -60,7 +63,8 @@ struct model_facts {
     uint64_t expert_bytes_min, expert_bytes_max;                         /* over MoE layers, not nextn */
     bool is_tied; /* no output matrix: the embedding is read as one */
     uint64_t use_bytes[GGUF_N_USE], n_bytes, n_weights;
-    uint64_t resident_bytes; /* all that plain decoding uses except routed experts */
+    uint64_t ngram_bytes;    /* of a table of n-grams (gguf_ngram_table), beside use_bytes; 0: there is none */
+    uint64_t resident_bytes; /* all that plain decoding uses except routed experts and a table of n-grams */
     uint64_t token_bytes;    /* read to decode one token: see gguf_facts.c */
     uint64_t token_use_bytes[GGUF_N_USE];
     uint64_t n_unknown;               /* tensors of unknown types */

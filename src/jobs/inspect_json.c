@@ -249,6 +249,7 @@ static json_t *model(struct out_json *o, const struct model_facts *f)
     set(o, m, "weights", integer(o, f->n_weights));
     set(o, m, "bytes", integer(o, f->n_bytes));
     set(o, m, "bytes_by_use", by_use(o, f->use_bytes));
+    set(o, m, "ngram_table_bytes", integer(o, f->ngram_bytes));
     set(o, m, "resident_bytes", integer(o, f->resident_bytes));
     set(o, m, "token_bytes", integer(o, f->token_bytes));
     set(o, m, "token_bytes_by_use", by_use(o, f->token_use_bytes));
@@ -319,7 +320,8 @@ static json_t *mixing(struct out_json *o, const struct layer *l)
     set(o, v, "query_rank", integer(o, (uint64_t)a->n_q_latent));
     set(o, v, "positions_chosen", integer(o, (uint64_t)(a->is_compressed ? 0 : model_index_reach(&a->index))));
     set(o, v, "positions_per_block", integer(o, (uint64_t)a->index.block));
-    set(o, v, "positions_per_entry", integer(o, (uint64_t)a->compressed.ratio));
+    set(o, v, "positions_per_run", integer(o, (uint64_t)a->index.run));
+    set(o, v, "positions_per_entry", integer(o, (uint64_t)(a->is_compressed ? a->compressed.ratio : 0)));
     set(o, v, "entries_chosen", integer(o, (uint64_t)(a->is_compressed ? a->index.n_chosen : 0)));
     set(o, v, "rotated", integer(o, a->rope_table < 0 ? 0 : (uint64_t)a->n_rot));
     set(o, v, "window", integer(o, (uint64_t)a->window));

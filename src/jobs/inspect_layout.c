@@ -89,6 +89,14 @@ static void say_blocks(struct inspect_words *w, const struct position_index *x)
     say(w, "in any case, the others chosen by a head of %lld", (long long)x->dim);
 }
 
+/* Runs of positions that are chosen. */
+static void say_runs(struct inspect_words *w, const struct position_index *x)
+{
+    say(w,
+        "\nto %lld runs of %lld positions at most, and those behind the last whole one, chosen by %lld heads of %lld",
+        (long long)x->n_chosen, (long long)x->run, (long long)x->n_head, (long long)x->dim);
+}
+
 static void say_attention(struct inspect_words *w, const struct model *m, int64_t layer)
 {
     const struct attention *a = &m->layers[layer].attn;
@@ -120,6 +128,8 @@ static void say_attention(struct inspect_words *w, const struct model *m, int64_
         say_compressed(w, a);
     if (a->index.block)
         say_blocks(w, &a->index);
+    if (a->index.run)
+        say_runs(w, &a->index);
     if (a->v_is_k)
         say(w, ", keys serve as values");
     if (a->kv_layer != layer)
@@ -163,6 +173,9 @@ static void say_mixing(struct inspect_words *w, const struct model *m, const str
         say(w, "at least e^%g, ", (double)r->min_log_decay);
     say(w, "after");
     say(w, " a convolution over %lld tokens", (long long)r->n_tap);
+    if (y->ngram.key)
+        say(w, "\nin front of it embeddings of up to %lld tokens in %lld rows of %lld", (long long)m->ngram.most_tokens,
+            (long long)m->ngram.n_head, (long long)m->ngram.width);
 }
 
 static const char *act_name(enum act_fn act, bool is_gated)
@@ -272,7 +285,9 @@ static void say_around(struct inspect_words *w, const struct model *m)
         }
     if (m->n_stream > 1) {
         say(w, "%s%lld residual streams, %s around each part", comma, (long long)m->n_stream,
-            m->n_stream_mix > 2 * m->n_stream ? "mixed" : "weighed");
+            m->n_stream_rank                    ? "gated"
+            : m->n_stream_mix > 2 * m->n_stream ? "mixed"
+                                                : "weighed");
         comma = ", ";
     }
     if (m->has_layer_norms) {

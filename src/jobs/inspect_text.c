@@ -220,6 +220,8 @@ static void print_sizes(FILE *out, const struct model_facts *f)
     for (int u = 0; u < GGUF_N_USE; u++)
         if (f->use_bytes[u])
             print_bytes(out, gguf_use_name((enum gguf_use)u), f->use_bytes[u]);
+    if (f->ngram_bytes)
+        print_bytes(out, "n-grams, stay in file", f->ngram_bytes);
     print_bytes(out, "all", f->n_bytes);
     print_bytes(out, "always in use", f->resident_bytes);
 }

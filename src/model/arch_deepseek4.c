@@ -71,15 +71,6 @@ static err_code load_ratio(struct loader *l, int64_t layer, int64_t *ratio, stru
         gguf_file_path(l->g, 0), key, (long long)layer, (long long)*ratio, (unsigned long long)n, SMALL, LARGE);
 }
 
-/* Which of the model's ratios it is, if it is one. */
-static void list_ratio(struct model *m, struct compressed_attention *c)
-{
-    while (c->ratio && c->list < m->n_ratio && m->ratios[c->list] != c->ratio)
-        c->list++;
-    if (c->ratio && c->list == m->n_ratio)
-        m->ratios[m->n_ratio++] = c->ratio;
-}
-
 /* Runs of few positions overlap. */
 static bool overlaps(int64_t ratio)
 {
@@ -126,7 +117,8 @@ static err_code load_compressed(struct loader *l, int64_t layer, struct attentio
     struct compressed_attention *c = &a->compressed;
     if (layer < l->m->n_trunk) /* the layer for multi-token prediction sees its window alone */
         TRY(load_ratio(l, layer, &c->ratio, e));
-    list_ratio(l->m, c);
+    if (c->ratio)
+        TRY(load_list_ratio(l, c, e));
     a->rope_table = a->q_rope_table = c->ratio ? l->m->entry_rope : 0;
     c->inverse_rope = a->rope_table + 1;
     if (c->ratio == 0)

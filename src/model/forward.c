@@ -335,6 +335,7 @@ err_code pass_layer(struct pass *p, int64_t i, struct err *e)
     for (int64_t first = 0; first < p->n; first += p->w->sizes.n_ubatch) {
         TRY(cancel_check(&p->p->cancel, e));
         const struct pass ubatch = pass_ubatch(p, first);
+        TRY(block_add_ngrams(&ubatch, i, e));
         block_mix(&ubatch, i);
         note_done(p, ubatch.n);
     }
@@ -588,6 +589,8 @@ static err_code begin_stage(struct pass *p, int stage, struct err *e)
     pass_write_page_tables(p);
     if (p->w->sizes.n_mtp)
         mtp_begin(p);
+    if (p->w->sizes.n_ngram)
+        block_find_ngrams(p);
     if (stage > 0)
         return cross(p, &before, e);
     embed(p);
@@ -629,6 +632,7 @@ static enum batch_kind kind_of(const struct pass *p, int64_t r)
 static err_code begin(const struct pass *p, struct err *e)
 {
     for (int64_t r = 0; r < p->n_rows; r++) {
+        state_write_ids(p->rows[r].state, p->rows[r].ids, p->rows[r].n);
         err_code code = state_begin(p->rows[r].state, p->rows[r].n, kind_of(p, r), e);
         while (code != ERR_OK && r-- > 0)
             state_abort(p->rows[r].state);
@@ -690,8 +694,10 @@ static err_code recur_stage(struct pass *p, const struct model_state *s, struct 
         p->w->host_rows[t] = s->slot;
     p->to = pass_write_list(p, &p->w->to, n);
     for (int64_t i = p->stage->first; i < p->stage->end; i++)
-        if (p->m->layers[i].is_recurrent)
+        if (p->m->layers[i].is_recurrent) {
+            block_ngrams_again(p, i, s->draft.row);
             block_recur_again(p, i, s->draft.row);
+        }
     return backend_wait(p->b, backend_fence(p->b), e);
 }
 
@@ -736,7 +742,7 @@ void model_logits(const struct model *m, struct model_work *work, int64_t first,
 {
     struct stage_work *w = &work->stages[work->n_stage - 1];
     assert(n >= 1 && n <= w->sizes.n_logits);
-    const struct pass p = {.m = m, .b = w->device, .spare = w->kept_spare};
+    const struct pass p = {.m = m, .w = w, .b = w->device, .spare = w->kept_spare};
     struct tensor x = tensor_rows(w->kept, first, n), h = tensor_shaped(w->normed, m->n_embd, n);
     struct tensor y = tensor_shaped(w->logits, m->n_vocab, n);
     block_begin(&p, &m->out_streams, &x, &w->mix, &m->out_norm, &m->out_norm_bias, &h);

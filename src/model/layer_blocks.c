@@ -32,6 +32,29 @@ void block_add(const struct pass *p, const struct tensor *x, const struct tensor
     backend_enqueue(p->b, &(struct op){.kind = OP_ADD, .in = {*x, *y}, .out = {*out}});
 }
 
+/* h = the mean of gated streams, which are normed for that; `mix` as of block_begin. */
+static void begin_gated(const struct pass *p, const struct stream_weights *s, const struct tensor *x,
+                        const struct tensor *mix, const struct tensor *norm, const struct tensor *h)
+{
+    const struct model *m = p->m;
+    int64_t n = x->ne[1], n_stream = m->n_stream;
+    const struct tensor normed = tensor_shaped(p->spare, x->ne[0], n),
+                        low = tensor_shaped(p->w->stream_low, m->n_stream_rank, n),
+                        gate = tensor_shaped(p->w->stream_gate, x->ne[0], n),
+                        by = s->mix ? tensor_shaped(*mix, n_stream, n) : (struct tensor){0};
+    block_norm(p, x, norm, m->n_embd, &normed);
+    backend_enqueue(p->b,
+                    &(struct op){.kind = OP_MATMUL, .in = {normed}, .out = {low, by}, .weight = {s->down, s->mix}});
+    block_scale(p, &low, 1 / (float)n_stream, NULL);
+    backend_enqueue(p->b,
+                    &(struct op){.kind = OP_ACT_MUL, .in = {low, low}, .out = {low}, .act = ACT_SIGMOID}); /* SiLU */
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {low}, .out = {gate}, .weight = {s->up}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_STREAMS_IN,
+                                       .in = {normed, by, gate},
+                                       .out = {*h, by},
+                                       .streams = {.magnitude = m->stream_magnitude}});
+}
+
 void block_begin(const struct pass *p, const struct stream_weights *s, const struct tensor *x, const struct tensor *mix,
                  const struct tensor *norm, const struct tensor *norm_bias, const struct tensor *h)
 {
@@ -39,6 +62,10 @@ void block_begin(const struct pass *p, const struct stream_weights *s, const str
     const struct model *m = p->m;
     if (m->n_stream == 1) {
         block_norm_rows(p, x, norm, norm_bias, h);
+        return;
+    }
+    if (s->down) {
+        begin_gated(p, s, x, mix, norm, h);
         return;
     }
     const struct tensor normed = tensor_shaped(p->spare, x->ne[0], x->ne[1]);

@@ -73,8 +73,8 @@ void block_scale(const struct pass *p, const struct tensor *x, float number, con
 /* out = x + y */
 void block_add(const struct pass *p, const struct tensor *x, const struct tensor *y, const struct tensor *out);
 
-/* h = what a block begins with: the norm of x (block_norm_rows) or, of several streams, of their weighted sum; `mix`
- * then gets what weighs them behind the block. */
+/* h = what a block begins with: the norm of x (block_norm_rows) or, of several streams, of their weighted sum, or the
+ * mean of gated streams; `mix` then gets what weighs them behind the block. */
 void block_begin(const struct pass *p, const struct stream_weights *s, const struct tensor *x, const struct tensor *mix,
                  const struct tensor *norm, const struct tensor *norm_bias, const struct tensor *h);
 
@@ -96,8 +96,23 @@ bool block_sees_all(const struct pass *p, int64_t n_chosen);
 /* How many of the layers [first, end) are recurrent. */
 int64_t block_n_recurrent(const struct model *m, int64_t first, int64_t end);
 
+/* Keeps a ubatch's rows of x, those of tokens that may be taken back, in `kept`, which counts those of all texts from
+ * the first; absent: nowhere. */
+void block_keep_rows(const struct pass *p, const struct tensor *x, const struct tensor *kept);
+
 /* Takes recurrent layer i through the p->n rows from `row` on of the inputs that are kept, again. */
 void block_recur_again(const struct pass *p, int64_t i, int64_t row);
+
+/* ---- embeddings of n-grams (ngram.c) --------------------------------------------------------------------------- */
+
+/* Finds the rows of the table that the batch's tokens have, and has the drive begin with them. */
+void block_find_ngrams(const struct pass *p);
+
+/* x += what comes of the embeddings of a ubatch, in front of layer i, if it has that. Reads them. */
+MUST_USE err_code block_add_ngrams(const struct pass *p, int64_t i, struct err *e);
+
+/* The convolution of layer i, if it has that, sees the p->n rows from `row` on of the inputs that are kept, again. */
+void block_ngrams_again(const struct pass *p, int64_t i, int64_t row);
 
 /* ---- compressed caches (entries.c) ----------------------------------------------------------------------------- */
 

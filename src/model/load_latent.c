@@ -122,6 +122,21 @@ err_code load_latent_attention(struct loader *l, int64_t layer, bool has_rope, s
     return load_weight(l, layer, "attn_output.weight", a->n_head * lat->n_value, n_embd, &a->o, e);
 }
 
+err_code load_list_ratio(struct loader *l, struct compressed_attention *c, struct err *e)
+{
+    struct model *m = l->m;
+    while (c->list < m->n_ratio && m->ratios[c->list] != c->ratio)
+        c->list++;
+    if (c->list == MODEL_MAX_RATIO)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: %s.attention.compress_ratios has %lld, and other numbers: expected at "
+                       "most %d different ones",
+                       gguf_file_path(l->g, 0), m->arch, (long long)c->ratio, MODEL_MAX_RATIO);
+    if (c->list == m->n_ratio)
+        m->ratios[m->n_ratio++] = c->ratio;
+    return ERR_OK;
+}
+
 /* Whether a layer chooses for itself: as the file says, or all do; but files of GLM 5.2 that don't say, which have
  * longer contexts than those before it, have the layers of its config. */
 static err_code load_chooses(struct loader *l, int64_t layer, const struct index_rules *rules, bool *chooses,

@@ -402,6 +402,15 @@ static err_code load_tables_to(struct loader *l, struct backend *device, const s
     return ERR_OK;
 }
 
+err_code load_new_tensor(struct loader *l, int64_t layer, int64_t n, int64_t n_row, struct tensor *out, struct err *e)
+{
+    struct model *m = l->m;
+    struct backend *device = load_device(l, layer);
+    TRY(backend_tensor_create(device, ELEM_F32, n, n_row, 1, MEM_WEIGHTS, out, e));
+    m->buffers[m->n_buffers++] = (struct model_buffer){device, out->buffer};
+    return ERR_OK;
+}
+
 err_code load_tables(struct loader *l, const struct file_matrix *tables, int n_table, struct tensor *out, struct err *e)
 {
     return load_tables_to(l, load_device(l, tables->layer), tables, n_table, out, e);
@@ -495,7 +504,8 @@ err_code load_trunk(struct loader *l, struct err *e)
     TRY(load_weight(l, LOAD_INPUT, "token_embd.weight", m->n_embd, m->n_vocab, &m->embed, e));
     m->embed_scale = m->residual_scale = m->logit_scale = 1;
     m->n_stream = 1;
-    TRY(load_vector(l, LOAD_OUTPUT, find_out_norm(l), m->n_embd, true, &m->out_norm, e));
+    if (!load_find(l, LOAD_OUTPUT, "output_hc_norm.weight")) /* of gated streams */
+        TRY(load_vector(l, LOAD_OUTPUT, find_out_norm(l), m->n_embd, true, &m->out_norm, e));
     m->output = m->embed;
     bool is_tied = !load_find(l, LOAD_OUTPUT, "output.weight");
     if (!is_tied || load_device(l, LOAD_OUTPUT) != m->device)

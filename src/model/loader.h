@@ -108,6 +108,10 @@ MUST_USE err_code load_vector(struct loader *l, int64_t layer, const char *name,
 MUST_USE err_code load_table(struct loader *l, int64_t layer, const char *name, int64_t n, int64_t n_row, bool need,
                              struct tensor *out, struct err *e);
 
+/* n_row rows of n zeros, which no tensor of the file is. */
+MUST_USE err_code load_new_tensor(struct loader *l, int64_t layer, int64_t n, int64_t n_row, struct tensor *out,
+                                  struct err *e);
+
 enum { LOAD_MAX_TABLE = 3 };
 
 /* The rows of up to LOAD_MAX_TABLE tables of a layer, which must be there, one after the other. */
@@ -170,6 +174,22 @@ MUST_USE err_code load_position_index(struct loader *l, int64_t layer, const str
 MUST_USE err_code load_stream_sizes(struct loader *l, bool mixes, struct err *e);
 MUST_USE err_code load_streams(struct loader *l, int64_t layer, struct layer *y, struct err *e);
 MUST_USE err_code load_out_streams(struct loader *l, struct err *e);
+
+/* The same of gated streams, whose norms are those of the layer and of the output. */
+MUST_USE err_code load_gated_stream_sizes(struct loader *l, struct err *e);
+MUST_USE err_code load_gated_streams(struct loader *l, int64_t layer, struct layer *y, struct err *e);
+MUST_USE err_code load_gated_out_streams(struct loader *l, struct err *e);
+
+/* A number for each element of each stream. */
+MUST_USE err_code load_stream_norm(struct loader *l, int64_t layer, const char *name, struct tensor *out,
+                                   struct err *e);
+
+/* Loads embeddings of n-grams and what brings them into a layer, if the file has that. For models whose layers are
+ * loaded. */
+MUST_USE err_code load_ngrams(struct loader *l, struct err *e);
+
+/* Finds c->ratio among the model's ratios, or adds it. */
+MUST_USE err_code load_list_ratio(struct loader *l, struct compressed_attention *c, struct err *e);
 
 /* Loads the limits of the factors of a layer's activations, if there are any. Dense layers have the shared experts'. */
 MUST_USE err_code load_act_limits(struct loader *l, int64_t layer, struct layer *y, struct err *e);
@@ -235,6 +255,12 @@ MUST_USE err_code load_head_numbers(struct loader *l, int64_t layer, const char 
 
 /* The sizes that ssm.* keys give: dk, dv, heads, n_alpha, n_mixed, n_out and n_tap. */
 MUST_USE err_code load_ssm_sizes(struct loader *l, struct recurrent *r, struct err *e);
+
+/* A gated delta net as Qwen's families have it; grouped: as in backend.h, DELTA. */
+MUST_USE err_code load_delta_net(struct loader *l, int64_t layer, bool grouped, struct recurrent *d, struct err *e);
+
+/* Whether a layer has one: as the file lists them, or all but every full_attention_interval-th. */
+MUST_USE err_code load_is_delta_net(struct loader *l, int64_t layer, bool *out, struct err *e);
 
 /* What stands for attention in a recurrent layer. */
 typedef err_code load_recurrent_fn(struct loader *l, int64_t layer, struct recurrent *r, struct err *e);

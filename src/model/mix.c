@@ -35,11 +35,10 @@ struct tensor mix_pages(const struct pass *p, int kind)
     return tensor_rows(p->w->pages, kind, 1);
 }
 
-void mix_store(const struct pass *p, const struct layer_pages *kv, const struct tensor *x, const struct paged *cache)
+void mix_store(const struct pass *p, int kind, const struct tensor *x, const struct paged *cache)
 {
     backend_enqueue(
-        p->b,
-        &(struct op){.kind = OP_KV_STORE, .in = {*x, p->pos, p->table, mix_pages(p, kv->kind)}, .state = {*cache}});
+        p->b, &(struct op){.kind = OP_KV_STORE, .in = {*x, p->pos, p->table, mix_pages(p, kind)}, .state = {*cache}});
 }
 
 bool block_sees_all(const struct pass *p, int64_t n_chosen)
@@ -67,7 +66,7 @@ static void store_index(const struct pass *p, const struct attention *a, const s
                                            .vec = {x->k_norm, x->k_norm_bias},
                                            .norm = {.eps = x->k_norm_eps}});
     mix_rope(p, &how, a->rope_table, &k);
-    mix_store(p, kv, &k, &kv->index);
+    mix_store(p, kv->kind, &k, &kv->index);
 }
 
 /* Chooses the positions, or blocks, that each token sees. x_q: what the index's queries come of. */
@@ -77,6 +76,7 @@ static void choose_positions(const struct pass *p, const struct attention *a, co
     const struct position_index *x = &a->index;
     const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot, .rot_first = x->rot_first};
     struct tensor q = tensor_shaped(p->w->index_q, x->n_head * x->dim, p->n), weights = {0};
+    int kind = x->run ? kv->entry_kind : kv->kind;
     if (x->weights) {
         weights = tensor_shaped(p->w->index_weights, x->n_head, p->n);
         backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {weights}, .weight = {x->weights}});
@@ -86,10 +86,10 @@ static void choose_positions(const struct pass *p, const struct attention *a, co
         block_norm(p, &q, &x->q_norm, x->dim, &q);
     mix_rope(p, &how, a->rope_table, &q);
     backend_enqueue(p->b, &(struct op){.kind = OP_INDEX,
-                                       .in = {q, p->pos, p->table, mix_pages(p, kv->kind), weights},
+                                       .in = {q, p->pos, p->table, mix_pages(p, kind), weights},
                                        .out = {*chosen},
                                        .state = {kv->index},
-                                       .index = {.block = x->block, .n_local = x->n_local}});
+                                       .index = {x->run, x->block, x->n_local, x->run > 0}});
 }
 
 /* What the tokens see of the positions before them, as this layer or an earlier one chose; absent: all. */
@@ -98,7 +98,11 @@ static struct tensor positions_of(const struct pass *p, const struct attention *
 {
     const struct position_index *x = &a->index;
     struct tensor chosen = {0};
-    if (x->n_head)
+    if (x->run)
+        mix_make_entries(p, a, &a->compressed.index,
+                         &(struct entry_caches){&kv->index_x, NULL, kv->part_kind, &kv->index, kv->entry_kind},
+                         x->rot_first, h);
+    else if (x->n_head)
         store_index(p, a, kv, h);
     if (x->n_chosen == 0 || block_sees_all(p, model_index_reach(x)))
         return chosen;
@@ -118,8 +122,8 @@ static void store_kv(const struct pass *p, const struct attention *a, const stru
     else if (a->has_unit_v_norm)
         block_norm(p, v, &no_weights, a->head_dim_v, v);
     norm_and_rope(p, a, a->rope_table, k, &a->k_norm, a->k_norm_len);
-    mix_store(p, kv, k, &kv->k);
-    mix_store(p, kv, v, &kv->v);
+    mix_store(p, kv->kind, k, &kv->k);
+    mix_store(p, kv->kind, v, &kv->v);
 }
 
 /* q, k or v within the layer's limit. */
@@ -232,7 +236,7 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     mix_rope(p, a, a->q_rope_table, &q);
     mix_rope(p, &(struct attention){.rope = a->rope, .head_dim = row, .n_rot = row}, lat->temperature, &q);
     mix_rope(p, a, a->rope_table, &k);
-    mix_store(p, kv, &k, &kv->k);
+    mix_store(p, kv->kind, &k, &kv->k);
     backend_enqueue(
         p->b,
         &(struct op){.kind = OP_ATTENTION,
@@ -309,31 +313,30 @@ bool model_is_recurrent(const struct model *m)
     return block_n_recurrent(m, 0, m->n_layer) > 0;
 }
 
-static void copy_rows(const struct pass *p, const struct tensor *from, int64_t first, const struct tensor *to)
+void block_keep_rows(const struct pass *p, const struct tensor *x, const struct tensor *kept)
 {
-    if (!to->buffer)
-        return;
-    const struct tensor x = tensor_rows(*from, first, to->ne[1]);
-    backend_copy(p->b, &x, to);
-}
-
-/* Keeps a recurrent layer's inputs of the tokens that may be taken back. Those of all texts count from the first. */
-static void keep_inputs(const struct pass *p, int64_t i, const struct recurrent_inputs *in)
-{
-    const struct recurrent *rec = &p->m->layers[i].recurrent;
-    for (int64_t r = 0, first = 0, row = 0; r < p->n_rows; first += p->rows[r++].n) {
+    for (int64_t r = 0, first = 0, row = 0; kept->buffer && r < p->n_rows; first += p->rows[r++].n) {
         int64_t from = max_i64(first, p->first), to = min_i64(first + p->rows[r].n, p->first + p->n);
         if (!p->rows[r].is_draft)
             continue;
         if (from < to) {
-            int64_t index = block_n_recurrent(p->m, p->stage->first, i);
-            const struct recurrent_inputs k = kept_inputs(p->w, rec, index, row + from - first, to - from);
-            copy_rows(p, &in->mixed, from - p->first, &k.mixed);
-            copy_rows(p, &in->alpha, from - p->first, &k.alpha);
-            copy_rows(p, &in->beta, from - p->first, &k.beta);
+            const struct tensor rows = tensor_rows(*x, from - p->first, to - from),
+                                to_rows = tensor_rows(*kept, row + from - first, to - from);
+            backend_copy(p->b, &rows, &to_rows);
         }
         row += p->rows[r].n;
     }
+}
+
+/* Keeps a recurrent layer's inputs of the tokens that may be taken back. */
+static void keep_inputs(const struct pass *p, int64_t i, const struct recurrent_inputs *in)
+{
+    int64_t index = block_n_recurrent(p->m, p->stage->first, i);
+    const struct recurrent_inputs kept =
+        kept_inputs(p->w, &p->m->layers[i].recurrent, index, 0, p->w->inputs.most_rows);
+    block_keep_rows(p, &in->mixed, &kept.mixed);
+    block_keep_rows(p, &in->alpha, &kept.alpha);
+    block_keep_rows(p, &in->beta, &kept.beta);
 }
 
 /* mixed = q . h, k . h and v . h side by side, as which those of one token lie at once */
@@ -447,7 +450,7 @@ void block_store(const struct pass *p, int64_t i)
         backend_enqueue(p->b, &product);
         k = latent_rows(p, a, &product.out[0], &product.out[1]);
         mix_rope(p, a, a->rope_table, &k);
-        mix_store(p, kv, &k, &kv->k);
+        mix_store(p, kv->kind, &k, &kv->k);
         return;
     }
     if (a->is_compressed) {

@@ -2,36 +2,32 @@
  * index, it chooses which entries a token sees. */
 #include "model/mix_internal.h"
 
-/* What a cache's entries are made of, and where they go. */
-struct entry_caches {
-    const struct paged *x, *gate, *out;
-};
-
-/* Keeps what the tokens add to entries, and makes those that they complete. */
-static void compress(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
-                     const struct compressor *c, const struct entry_caches *to, const struct tensor *h)
+void mix_make_entries(const struct pass *p, const struct attention *a, const struct compressor *c,
+                      const struct entry_caches *to, int64_t rot_first, const struct tensor *h)
 {
+    static const struct paged none;
     const struct entry_list *list = &p->entries[a->compressed.list];
     const struct tensor x = tensor_shaped(p->w->compress_x, c->width, p->n),
                         gate = tensor_shaped(p->w->compress_gate, c->width, p->n),
-                        entry = tensor_shaped(p->w->entry, c->n, list->n), pages = mix_pages(p, kv->kind);
+                        entry = tensor_shaped(p->w->entry, c->n, list->n);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {x, gate}, .weight = {c->x, c->gate}});
-    mix_store(p, kv, &x, to->x);
-    mix_store(p, kv, &gate, to->gate);
+    mix_store(p, to->part_kind, &x, to->x);
+    if (c->gate)
+        mix_store(p, to->part_kind, &gate, to->gate);
     if (list->n == 0)
         return;
     backend_enqueue(p->b, &(struct op){.kind = OP_COMPRESS,
-                                       .in = {list->at, list->table, pages},
+                                       .in = {list->at, list->table, mix_pages(p, to->part_kind)},
                                        .out = {entry},
                                        .vec = {c->bias},
-                                       .state = {*to->x, *to->gate}});
+                                       .state = {*to->x, c->gate ? *to->gate : none}});
     block_norm(p, &entry, &c->norm, c->n, &entry);
     backend_enqueue(p->b, &(struct op){.kind = OP_ROPE,
                                        .in = {entry, list->rope},
                                        .out = {entry},
-                                       .rope = {a->rope, c->n, a->n_rot, c->n - a->n_rot}});
+                                       .rope = {a->rope, c->n, a->n_rot, rot_first}});
     backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE,
-                                       .in = {entry, list->index, list->table, mix_pages(p, kv->entry_kind)},
+                                       .in = {entry, list->index, list->table, mix_pages(p, to->kind)},
                                        .state = {*to->out}});
 }
 
@@ -65,7 +61,7 @@ void mix_store_window(const struct pass *p, const struct attention *a, const str
 {
     block_norm(p, k, &a->k_norm, a->head_dim, k);
     mix_rope(p, a, a->rope_table, k);
-    mix_store(p, kv, k, &kv->k);
+    mix_store(p, kv->kind, k, &kv->k);
 }
 
 void mix_compressed(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
@@ -90,9 +86,12 @@ void mix_compressed(const struct pass *p, const struct attention *a, const struc
                         .vec = {a->sinks},
                         .attention = {a->n_head, a->scale, a->window, false, p->n_rows, 0, c->ratio}};
     if (c->ratio) {
-        compress(p, a, kv, &c->entries, &(struct entry_caches){&kv->compress_x, &kv->compress_gate, &kv->entries}, h);
+        const struct entry_caches entries = {&kv->compress_x, &kv->compress_gate, kv->kind, &kv->entries,
+                                             kv->entry_kind},
+                                  index = {&kv->index_x, &kv->index_gate, kv->part_kind, &kv->index, kv->entry_kind};
+        mix_make_entries(p, a, &c->entries, &entries, c->entries.n - a->n_rot, h);
         if (c->index.n)
-            compress(p, a, kv, &c->index, &(struct entry_caches){&kv->index_x, &kv->index_gate, &kv->index}, h);
+            mix_make_entries(p, a, &c->index, &index, c->index.n - a->n_rot, h);
         attend.in[4] = choose_entries(p, a, kv, &q_latent, h);
         attend.in[5] = mix_pages(p, kv->entry_kind);
         attend.state[2] = kv->entries;

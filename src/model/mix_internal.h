@@ -19,8 +19,21 @@ void mix_rope(const struct pass *p, const struct attention *a, int table, const 
 /* The page tables of a kind of caches. */
 struct tensor mix_pages(const struct pass *p, int kind);
 
-/* Puts the tokens' rows into a cache, whose pages are of the kind of the layer's keys. */
-void mix_store(const struct pass *p, const struct layer_pages *kv, const struct tensor *x, const struct paged *cache);
+/* Puts the tokens' rows into a cache, whose pages are of a kind. */
+void mix_store(const struct pass *p, int kind, const struct tensor *x, const struct paged *cache);
+
+/* What the entries of a compressed cache are made of, and where they go, with the kinds of these caches' pages. */
+struct entry_caches {
+    const struct paged *x, *gate; /* gate NULL: there is none */
+    int part_kind;
+    const struct paged *out;
+    int kind;
+};
+
+/* Keeps what the tokens add to entries, and makes those that they complete. rot_first: of an entry's elements the first
+ * one that is rotated. */
+void mix_make_entries(const struct pass *p, const struct attention *a, const struct compressor *c,
+                      const struct entry_caches *to, int64_t rot_first, const struct tensor *h);
 
 /* Puts the tokens' keys, which are values, too, into the cache that has a window beside a compressed one. */
 void mix_store_window(const struct pass *p, const struct attention *a, const struct layer_pages *kv,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/minmax.h"
+#include "gguf/gguf_facts.h"
 #include "model/ask.h"
 #include "model/loader.h"
 
@@ -39,12 +40,12 @@ const struct model_stage *model_stage_of(const struct model *m, int64_t layer)
 
 int64_t model_index_reach(const struct position_index *x)
 {
-    return x->n_chosen * max_i64(x->block, 1);
+    return x->run ? (x->n_chosen + 1) * x->run - 1 : x->n_chosen * max_i64(x->block, 1);
 }
 
 int64_t model_index_length(const struct position_index *x)
 {
-    return x->n_chosen * (x->block ? x->n_head : 1);
+    return x->block ? x->n_chosen * x->n_head : model_index_reach(x);
 }
 
 struct experts *model_experts_of(const struct model *m, int moe_layer)
@@ -54,10 +55,11 @@ struct experts *model_experts_of(const struct model *m, int moe_layer)
 
 uint64_t model_load_bytes(const struct gguf *g)
 {
+    const struct gguf_tensor *left = gguf_ngram_table(g);
     uint64_t n = 0;
     for (uint64_t i = 0; i < gguf_n_tensors(g); i++)
         n += gguf_tensor_at(g, i)->n_bytes;
-    return n;
+    return n - (left ? left->n_bytes : 0);
 }
 
 /* Whether a tensor belongs to the layers after the last, which predict further tokens and of which little is used. */

@@ -28,9 +28,13 @@ struct pool;
  * attention the last ones.
  *
  * Or it chooses blocks of positions for each KV head (MiniMax's): each has a head of the index, whose score of a block
- * is the largest q . k there. Queries are normed, too, and come of what attention's come of. */
+ * is the largest q . k there. Queries are normed, too, and come of what attention's come of.
+ *
+ * Or it chooses runs of positions (Qwen's): keys are the means of runs' keys, in a compressed cache, and each head's
+ * weight is 1. Positions behind the last whole run are seen in any case. */
 struct position_index {
-    int64_t n_chosen;       /* positions, or blocks for each KV head; 0: the layer's attention sees all */
+    int64_t n_chosen;       /* positions, blocks for each KV head, or runs; 0: the layer's attention sees all */
+    int64_t run;            /* positions of a run, where runs are chosen; else 0 */
     int64_t block, n_local; /* as OP_INDEX takes them */
     int64_t n_head, dim;    /* of the queries, which all meet the same key; 0 where what an earlier layer chose holds */
     enum rope_mode rope;
@@ -38,7 +42,7 @@ struct position_index {
     float k_norm_eps;          /* of the layer norm */
     struct weight *q;          /* [n_head * dim][n_q_latent, or n_embd] */
     struct weight *k;          /* [dim][n_embd]; NULL where keys are those of a compressed cache */
-    struct weight *weights;    /* [n_head][n_embd]; NULL where blocks are chosen */
+    struct weight *weights;    /* [n_head][n_embd]; NULL where blocks or runs are chosen */
     struct tensor q_norm;      /* [dim], of an RMS norm of each head; absent: there is none */
     struct tensor k_norm;      /* [dim], of a layer norm, or of an RMS norm where blocks are chosen */
     struct tensor k_norm_bias; /* [dim], of the layer norm */
@@ -67,8 +71,8 @@ struct latent_attention {
  * and their mean is normed and rotated by the first position's angles. */
 struct compressor {
     int64_t n, width;        /* elements of an entry; of x and gate: n, or 2 * n where runs overlap */
-    struct weight *x, *gate; /* [width][n_embd] */
-    struct tensor bias;      /* [width][ratio] */
+    struct weight *x, *gate; /* [width][n_embd]; gate NULL: the mean is a plain one */
+    struct tensor bias;      /* [width][ratio]; zeros where the mean is a plain one */
     struct tensor norm;      /* [n] */
 };
 
@@ -122,7 +126,7 @@ struct attention {
 
     bool is_latent, is_compressed;
     struct latent_attention latent;         /* when is_latent */
-    struct compressed_attention compressed; /* when is_compressed */
+    struct compressed_attention compressed; /* when is_compressed; of an index of runs `ratio`, `list` and `index` */
 };
 
 enum recurrence {
@@ -181,22 +185,39 @@ struct ffn {
     struct tensor gate_bias, up_bias, down_bias; /* [n_ff], [n_ff], [n_embd]; may be absent */
 };
 
-/* Where the residual stream is several, what weighs them around a block (OP_STREAMS_IN). */
+/* Where the residual stream is several, what weighs them around a block (OP_STREAMS_IN). The streams are normed as one
+ * row for the products. Or each is normed for itself, by weights of its own, and the block begins with the mean of
+ * gated streams, which is not normed again: sigmoid(up . silu(down . streams / n_stream)) * streams. */
 struct stream_weights {
     struct weight *mix;        /* [n_stream_mix][n_stream * n_embd], of the normed streams; in front of the output
-                                  [n_stream] rows */
-    struct tensor scale, base; /* [1 to 3]; a number for each row */
+                                  [n_stream] rows, or NULL where streams are gated */
+    struct tensor scale, base; /* [1 to 3]; a number for each row; absent where streams are gated */
+    struct weight *down, *up;  /* [n_stream_rank][n_stream * n_embd] and the other way round; NULL: there is no gate */
+};
+
+/* What brings embeddings of n-grams (struct ngram_table) into the streams in front of a layer: with e those of a token
+ * one after the other,
+ *
+ *   gated[i] = STREAMS_MATCH of norm(key . e)[i], norm(x)[i] and value . e;   x += gated + silu(conv(norm(gated)))
+ *
+ * where norms are of each stream, by weights of its own. */
+struct ngram_weights {
+    struct weight *key, *value;                 /* [n_stream * n_embd][n_head * width], [n_embd][...]; NULL: none */
+    struct tensor key_norm, x_norm, gated_norm; /* [n_stream * n_embd] */
+    struct tensor conv;                         /* [n_stream * n_embd][n_tap], taps that are left out being zeros */
 };
 
 struct layer {
+    struct ngram_weights ngram;                      /* of a recurrent layer */
     struct stream_weights attn_streams, ffn_streams; /* in models of several streams */
-    struct tensor attn_norm; /* [n_embd]; absent: nothing is mixed, the layer is a feed-forward part alone */
+    struct tensor attn_norm; /* [n_embd], or of all streams where they are gated; absent: nothing is mixed, the layer is
+                                a feed-forward part alone */
     struct tensor attn_norm_bias, ffn_norm_bias; /* [n_embd]; may be absent */
     bool is_recurrent;
     struct attention attn;        /* when not recurrent; its kv_layer is the layer itself where nothing is mixed */
     struct recurrent recurrent;   /* when recurrent */
     struct tensor attn_post_norm; /* [n_embd], of what attention gives, before it is added; may be absent */
-    struct tensor ffn_norm;       /* [n_embd]; absent: there is no feed-forward part */
+    struct tensor ffn_norm;       /* as attn_norm; absent: there is no feed-forward part */
     bool is_moe;
     bool routes_input;    /* the router sees what goes into the layer, without a norm */
     bool is_parallel;     /* the feed-forward part sees what goes into the layer, too, and not what attention adds */
@@ -235,6 +256,31 @@ struct mtp {
     bool is_raw;                           /* what leads to guesses is the result before its norm */
 };
 
+enum { NGRAM_MAX_TOKENS = 8, NGRAM_MAX_HEAD = 64 };
+
+/* Embeddings of n-grams: hashes of a token and those before it pick rows of a table, n_head of them. The table, which
+ * may be larger than all the rest, stays in the file, from where rows are read as they are needed.
+ *
+ * With t[0] the token and t[j] the one j before it, or eos where an eos or the text's beginning lies between, the heads
+ * [(n - 2) * per_length, (n - 1) * per_length) of n tokens have rows
+ *
+ *   first_row[head] + (t[0] * factor[0] ^ ... ^ t[n - 1] * factor[n - 1]) % n_row[head] */
+struct ngram_table {
+    int64_t most_tokens; /* of an n-gram; 0: there is no table */
+    int64_t per_length;  /* heads for each length from 2 tokens on */
+    int64_t n_head;      /* all of them */
+    int64_t width;       /* elements of a row */
+    int32_t eos;
+    uint64_t factor[NGRAM_MAX_TOKENS];                         /* [most_tokens] */
+    uint64_t first_row[NGRAM_MAX_HEAD], n_row[NGRAM_MAX_HEAD]; /* [n_head] */
+    struct store *store;                                       /* borrowed; NULL: nothing is read */
+    const struct quant_info *type;                             /* these and the next: of the file's tensor */
+    const char *name;
+    int file;
+    uint64_t offset;
+    size_t row_bytes;
+};
+
 enum { MODEL_MAX_STAGE = 8 };
 
 /* Layers that follow each other, and the device that computes them: their weights, experts and caches are there. */
@@ -256,17 +302,18 @@ struct model_device {
 enum { CACHE_TYPES = ELEM_Q8_0 + 1 }; /* values of enum elem_type, of which caches may have some */
 
 struct model {
-    const char *arch;     /* as in arch_list.def */
-    int64_t n_layer;      /* layers that are loaded: n_trunk, and one more for multi-token prediction */
-    int64_t n_trunk;      /* layers of the forward pass, the first ones */
-    int64_t n_embd;       /* the width of the residual stream */
-    int64_t n_vocab;      /* tokens in the vocabulary */
-    int64_t n_ctx_train;  /* the context that the model was trained for */
-    float norm_eps;       /* of all norms */
-    bool has_layer_norms; /* the norms of the residual stream take the mean away; else they are RMS norms */
-    int64_t n_stream;     /* of the residual stream's parts; 1: there is just one */
-    int64_t n_stream_mix; /* numbers that weigh them around a block: n_stream * (n_stream + 2), or twice n_stream where
-                             they are not mixed; 0: there is one stream */
+    const char *arch;      /* as in arch_list.def */
+    int64_t n_layer;       /* layers that are loaded: n_trunk, and one more for multi-token prediction */
+    int64_t n_trunk;       /* layers of the forward pass, the first ones */
+    int64_t n_embd;        /* the width of the residual stream */
+    int64_t n_vocab;       /* tokens in the vocabulary */
+    int64_t n_ctx_train;   /* the context that the model was trained for */
+    float norm_eps;        /* of all norms */
+    bool has_layer_norms;  /* the norms of the residual stream take the mean away; else they are RMS norms */
+    int64_t n_stream;      /* of the residual stream's parts; 1: there is just one */
+    int64_t n_stream_mix;  /* numbers that weigh them around a block: n_stream * (n_stream + 2), twice n_stream where
+                              they  are not mixed, or n_stream where they are gated; 0: there is one stream */
+    int64_t n_stream_rank; /* of the gates of streams; 0: there are none */
     float stream_eps, stream_magnitude; /* as OP_STREAMS_IN takes these and the next */
     int64_t n_stream_iteration;
     int n_ratio;
@@ -277,6 +324,7 @@ struct model {
 
     struct weight *embed; /* [n_vocab][n_embd] */
     float embed_scale;    /* embeddings are multiplied by this */
+    struct ngram_table ngram;
     /* A token's embedding for each layer is (norm(proj . x / sqrt(n_embd)) + its row of the table * sqrt(n_token_embd))
      * / sqrt(2). */
     int64_t n_token_embd;              /* elements of one; 0: there are none */
@@ -285,7 +333,7 @@ struct model {
     struct tensor token_embed_norm;    /* [n_token_embd] */
     float residual_scale;              /* a layer's two parts are multiplied by this before they are added */
     struct stream_weights out_streams; /* of several streams */
-    struct tensor out_norm;            /* [n_embd] */
+    struct tensor out_norm;            /* [n_embd], or as attn_norm */
     struct tensor out_norm_bias;       /* [n_embd]; may be absent */
     struct weight *output;             /* [n_vocab][n_embd]; `embed` where the file ties them */
     struct tensor output_bias;         /* [n_vocab]; may be absent */

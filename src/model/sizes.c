@@ -20,9 +20,12 @@ static void add_compressed(struct model_sizes *s, const struct attention *a, enu
 {
     const struct position_index *x = &a->index;
     int64_t ratio = a->compressed.ratio;
-    struct model_cache_cost *c = find_cache(s, x->n_chosen * ratio);
-    c->n_bytes += elem_row_bytes(type, a->head_dim) / (size_t)ratio;
-    c->n_float += (uint64_t)(2 * a->n_head * a->head_dim / ratio);
+    struct model_cache_cost *c;
+    if (a->is_compressed) {
+        c = find_cache(s, x->n_chosen * ratio);
+        c->n_bytes += elem_row_bytes(type, a->head_dim) / (size_t)ratio;
+        c->n_float += (uint64_t)(2 * a->n_head * a->head_dim / ratio);
+    }
     if (x->n_head == 0)
         return;
     c = find_cache(s, 0);
@@ -45,7 +48,7 @@ static void add_attention(struct model_sizes *s, const struct attention *a, enum
     size_t n = elem_row_bytes(type, a->head_dim) + (a->is_latent ? 0 : elem_row_bytes(type, a->head_dim_v));
     c->n_bytes += (uint64_t)a->n_head_kv * n;
     c->n_float += (uint64_t)(a->n_head * (a->head_dim + a->head_dim_v));
-    if (x->n_head) {
+    if (x->n_head && !x->run) {
         c = find_cache(s, 0);
         c->n_bytes += elem_row_bytes(type, x->dim);
         c->n_float += (uint64_t)(x->n_head * x->dim);

@@ -13,6 +13,8 @@ static err_code create(struct model_state *s, struct err *e)
 {
     const struct state_pool *p = s->pool;
     int64_t n_segment = p->interval ? s->n_ctx / p->interval + 2 : 1;
+    if (p->keeps_ids && !(s->ids = arena_calloc(&s->arena, (size_t)s->n_ctx, sizeof *s->ids)))
+        return err_nomem(e, (size_t)s->n_ctx * sizeof *s->ids, "a text");
     s->kinds = arena_calloc(&s->arena, (size_t)p->n_cache_kind, sizeof *s->kinds);
     if (!s->kinds)
         return err_nomem(e, (size_t)p->n_cache_kind * sizeof *s->kinds, "a text");
@@ -60,6 +62,8 @@ err_code model_state_grow(struct model_state *s, int64_t n_ctx, struct err *e)
         more.kinds[i].page = page;
     }
     memcpy(more.checkpoints, s->checkpoints, (size_t)s->n_checkpoint * sizeof *s->checkpoints);
+    if (s->ids)
+        memcpy(more.ids, s->ids, (size_t)s->pos * sizeof *s->ids);
     arena_close(&s->arena);
     *s = more;
     return ERR_OK;
@@ -95,6 +99,12 @@ size_t model_state_bytes(const struct model_state *s)
     for (int i = 0; i < p->n_cache_kind; i++)
         n += (size_t)(s->kinds[i].end - s->kinds[i].first) * p->kinds[i].bytes;
     return n;
+}
+
+void state_write_ids(struct model_state *s, const int32_t *ids, int64_t n)
+{
+    if (s->ids)
+        memcpy(s->ids + s->pos, ids, (size_t)n * sizeof *ids);
 }
 
 const float *state_hidden(const struct model_state *s)
@@ -610,6 +620,7 @@ static void share(struct model_state *s, const struct model_state *from)
         t->end = t->next_end = f->end;
         t->oldest = f->oldest;
     }
+    state_write_ids(s, from->ids, from->pos);
     s->pos = from->pos;
     s->slot = from->slot;
     if (s->slot >= 0)

@@ -41,6 +41,7 @@ struct text_hidden {
 struct model_state {
     struct state_pool *pool;
     struct arena arena;                 /* of the arrays */
+    int32_t *ids;                       /* [n_ctx] the tokens so far, where n-grams have embeddings; else NULL */
     int64_t n_ctx;                      /* positions at most */
     int64_t pos;                        /* tokens so far */
     struct text_pages *kinds;           /* [pool->n_cache_kind] */
@@ -56,6 +57,9 @@ struct model_state {
 
 /* Makes the text empty. */
 void model_state_reset(struct model_state *s);
+
+/* Notes the n tokens that come behind the text's, if it has them. */
+void state_write_ids(struct model_state *s, const int32_t *ids, int64_t n);
 
 /* What becomes of a text's recurrent state in a batch. */
 enum batch_kind {

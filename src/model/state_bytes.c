@@ -1,6 +1,6 @@
-/* A state as bytes and back: layer by layer, of attention the rows from a position on that the next token can see, head
- * by head with positions ascending, of recurrent layers all. They depend on the text alone, not on the pages that it
- * has. */
+/* A state as bytes and back: its tokens, where n-grams have embeddings; and layer by layer, of attention the rows from
+ * a position on that the next token can see, head by head with positions ascending, of recurrent layers all. They
+ * depend on the text alone, not on the pages that it has. */
 #include <assert.h>
 
 #include <string.h>
@@ -98,10 +98,11 @@ static err_code walk(const struct walk *w, struct err *e)
         TRY(walk_cache(w, y, y->entry_kind, &y->entries, e));
         TRY(walk_cache(w, y, y->kind, &y->compress_x, e));
         TRY(walk_cache(w, y, y->kind, &y->compress_gate, e));
-        TRY(walk_cache(w, y, y->kind, &y->index_x, e));
-        TRY(walk_cache(w, y, y->kind, &y->index_gate, e));
+        TRY(walk_cache(w, y, y->part_kind, &y->index_x, e));
+        TRY(walk_cache(w, y, y->part_kind, &y->index_gate, e));
         TRY(walk_slot(w, y, &y->past, slot, e));
         TRY(walk_slot(w, y, &y->rule, slot, e));
+        TRY(walk_slot(w, y, &y->ngram_past, slot, e));
     }
     return ERR_OK;
 }
@@ -114,7 +115,7 @@ static err_code add_bytes(void *user, struct backend *device, const struct tenso
 
 uint64_t model_state_saved_bytes(const struct model_state *s, int64_t from, int64_t to)
 {
-    uint64_t n = 0;
+    uint64_t n = s->ids ? (uint64_t)(to - from) * sizeof *s->ids : 0;
     const struct walk w = {.s = s, .from = from, .to = to, .piece = add_bytes, .user = &n};
     err_code code = walk(&w, NULL);
     assert(code == ERR_OK);
@@ -216,6 +217,8 @@ err_code model_state_save(const struct model_state *s, int64_t from, int64_t to,
 {
     const struct checkpoint *past = is_at_hand(s, to) ? NULL : state_find_checkpoint(s, to);
     assert(from >= 0 && from <= to && model_state_save_end(s, from, to) == to);
+    if (s->ids)
+        TRY(put(user, s->ids + from, (size_t)(to - from) * sizeof *s->ids, e));
     return transfer(s, from, to, past, save_piece, put, user, e);
 }
 
@@ -239,7 +242,9 @@ err_code model_state_load(struct model_state *s, int64_t to, model_state_bytes_f
     assert(to >= s->pos && to <= s->n_ctx);
     if (to > s->pos)
         TRY(state_begin(s, to - s->pos, BATCH_LOADED, e));
-    err_code code = transfer(s, s->pos, to, NULL, load_piece, get, user, e);
+    err_code code = s->ids ? get(user, s->ids + s->pos, (size_t)(to - s->pos) * sizeof *s->ids, e) : ERR_OK;
+    if (code == ERR_OK)
+        code = transfer(s, s->pos, to, NULL, load_piece, get, user, e);
     if (code == ERR_OK)
         code = wait_for_all(s->pool, e);
     if (code != ERR_OK)

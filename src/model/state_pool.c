@@ -61,13 +61,16 @@ static void find_kinds(struct state_pool *p, const struct model *m)
 {
     for (int64_t i = 0; i < m->n_layer; i++) {
         const struct compressed_attention *c = &m->layers[i].attn.compressed;
-        p->layers[i].kind = p->layers[i].entry_kind = -1;
+        struct layer_pages *y = &p->layers[i];
+        y->kind = y->entry_kind = y->part_kind = -1;
         if (!has_cache(&m->layers[i]))
             continue;
-        p->layers[i].kind = add_kind(p, false, widest_window(m, i), 1);
+        y->kind = y->part_kind = add_kind(p, false, widest_window(m, i), 1);
         if (c->ratio)
-            p->layers[i].entry_kind = add_kind(p, false, 0, c->ratio);
-        p->kinds[p->layers[i].kind].is_shared |= is_shared(m, i);
+            y->entry_kind = add_kind(p, false, 0, c->ratio);
+        if (m->layers[i].attn.index.run) /* of parts a run is enough, where keys and values are kept of all positions */
+            y->part_kind = add_kind(p, false, c->ratio, 1);
+        p->kinds[y->kind].is_shared |= is_shared(m, i);
     }
     p->n_cache_kind = p->n_kind;
     for (int64_t i = 0; i < m->n_layer; i++)
@@ -133,17 +136,20 @@ static struct page_region *regions_of(struct state_pool *p, const struct model *
 
 /* A compressed cache, and beside the other caches what its entries are made of. */
 static void place_compressed(struct state_pool *p, const struct attention *a, struct layer_pages *y,
-                             struct page_region *r, struct page_region *entries)
+                             struct page_region *parts, struct page_region *entries)
 {
     const struct compressed_attention *c = &a->compressed;
-    y->entries = place(&entries[0], p->type, c->entries.n, ATTENTION_BLOCK, 1);
-    y->compress_x = place(&r[1], ELEM_F32, c->entries.width, ATTENTION_BLOCK, 1);
-    y->compress_gate = place(&r[1], ELEM_F32, c->entries.width, ATTENTION_BLOCK, 1);
+    if (c->entries.n) {
+        y->entries = place(&entries[0], p->type, c->entries.n, ATTENTION_BLOCK, 1);
+        y->compress_x = place(&parts[1], ELEM_F32, c->entries.width, ATTENTION_BLOCK, 1);
+        y->compress_gate = place(&parts[1], ELEM_F32, c->entries.width, ATTENTION_BLOCK, 1);
+    }
     if (c->index.n == 0)
         return;
     y->index = place(&entries[1], p->type, c->index.n, ATTENTION_BLOCK, 1);
-    y->index_x = place(&r[1], ELEM_F32, c->index.width, ATTENTION_BLOCK, 1);
-    y->index_gate = place(&r[1], ELEM_F32, c->index.width, ATTENTION_BLOCK, 1);
+    y->index_x = place(&parts[1], ELEM_F32, c->index.width, ATTENTION_BLOCK, 1);
+    if (c->index.gate)
+        y->index_gate = place(&parts[1], ELEM_F32, c->index.width, ATTENTION_BLOCK, 1);
 }
 
 static void place_layers(struct state_pool *p, const struct model *m)
@@ -168,11 +174,13 @@ static void place_layers(struct state_pool *p, const struct model *m)
             if (d->n_head_v)
                 y->rule = place(&r[0], ELEM_F32, d->dk, d->dv, d->n_head_v);
             y->past = place(&r[1], ELEM_F32, d->n_mixed, d->n_tap - 1, 1);
+            if (m->layers[i].ngram.key)
+                y->ngram_past = place(&r[1], ELEM_F32, m->n_stream * m->n_embd, m->layers[i].ngram.conv.ne[1] - 1, 1);
             continue;
         }
         y->k = place(&r[0], p->type, a->head_dim, ATTENTION_BLOCK, a->n_head_kv);
         if (y->entry_kind >= 0)
-            place_compressed(p, a, y, r, regions_of(p, m, i, y->entry_kind));
+            place_compressed(p, a, y, regions_of(p, m, i, y->part_kind), regions_of(p, m, i, y->entry_kind));
         else if (a->index.n_head)
             y->index = place(&r[1], p->type, a->index.dim, ATTENTION_BLOCK, 1);
         if (!a->is_latent && !a->is_compressed) /* else keys are values */
@@ -234,7 +242,7 @@ static err_code create(struct state_pool *p, const struct model *m, const struct
                        struct err *e)
 {
     p->layers = arena_calloc(&p->arena, (size_t)m->n_layer, sizeof *p->layers);
-    p->kinds = arena_calloc(&p->arena, (size_t)m->n_layer * 2, sizeof *p->kinds); /* a layer has two at most */
+    p->kinds = arena_calloc(&p->arena, (size_t)m->n_layer * 3, sizeof *p->kinds); /* a layer has three at most */
     if (!p->layers || !p->kinds)
         return err_nomem(e, (size_t)m->n_layer * sizeof *p->kinds, "a pool of pages");
     TRY(check_type(m, params->type, e));
@@ -262,10 +270,14 @@ static err_code create(struct state_pool *p, const struct model *m, const struct
         finish_place(&y->index, index_kind, &index_region[1]);
         finish_place(&y->compress_x, k, &r[1]);
         finish_place(&y->compress_gate, k, &r[1]);
-        finish_place(&y->index_x, k, &r[1]);
-        finish_place(&y->index_gate, k, &r[1]);
+        if (y->part_kind >= 0) {
+            const struct page_region *parts = regions_of(p, m, i, y->part_kind);
+            finish_place(&y->index_x, &p->kinds[y->part_kind], &parts[1]);
+            finish_place(&y->index_gate, &p->kinds[y->part_kind], &parts[1]);
+        }
         finish_place(&y->rule, k, &r[0]);
         finish_place(&y->past, k, &r[1]);
+        finish_place(&y->ngram_past, k, &r[1]);
         if ((m->layers[i].attn.is_latent || m->layers[i].attn.is_compressed) && !m->layers[i].is_recurrent)
             y->v = y->k;
     }
@@ -285,6 +297,7 @@ err_code state_pool_create(struct state_pool **out, const struct model *m, const
     if (!p)
         return err_nomem(e, sizeof *p, "a pool of pages");
     p->n_layer = m->n_layer;
+    p->keeps_ids = m->ngram.most_tokens > 0;
     p->type = params->type;
     p->max_bytes = params->max_bytes;
     p->max_checkpoint_bytes = params->max_checkpoint_bytes;

@@ -19,13 +19,15 @@
 struct layer_pages {
     int kind;       /* of its pages; -1: it uses an earlier layer's */
     int entry_kind; /* of a compressed cache's pages; -1: it has none */
+    int part_kind;  /* of the pages of what its index's entries are made of: `kind`, or one that holds a run; -1 */
     struct backend *device;
     struct paged k, v;    /* [head_dim][ATTENTION_BLOCK][n_head_kv], [head_dim_v][ATTENTION_BLOCK][n_head_kv] */
     struct paged index;   /* keys of an index of positions or entries, [dim][ATTENTION_BLOCK][1]; may be absent */
     struct paged entries; /* a compressed cache, [head_dim][ATTENTION_BLOCK][1]; may be absent */
     struct paged compress_x, index_x;       /* what its entries and those of its index are made of, */
-    struct paged compress_gate, index_gate; /* [width][ATTENTION_BLOCK][1] in the other caches' pages */
+    struct paged compress_gate, index_gate; /* [width][ATTENTION_BLOCK][1]; gates may be absent */
     struct paged past;                      /* the last inputs of a recurrent layer's convolution, [n_mixed][n_tap-1] */
+    struct paged ngram_past;                /* the same of the convolution of embeddings of n-grams; may be absent */
     struct paged rule; /* the state of its heads, [dk][dv][n_head_v]; absent where it is a convolution alone */
 };
 
@@ -88,6 +90,7 @@ struct state_pool {
     struct layer_pages *layers; /* [n_layer] */
     int n_kind, n_cache_kind;   /* kinds, and those of attention, which come first */
     struct page_kind *kinds;
+    bool keeps_ids;              /* texts know their tokens, as the model has embeddings of n-grams */
     int64_t interval;            /* tokens between checkpoints; 0: texts can go back without */
     size_t max_checkpoint_bytes; /* of their pages together */
     size_t checkpoint_bytes;

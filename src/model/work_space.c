@@ -1,6 +1,7 @@
 #include "model/work_space.h"
 
 #include "base/minmax.h"
+#include "store/store.h"
 
 static struct work_sizes find_sizes(const struct model *m, const struct model_stage *s, int64_t n_logits)
 {
@@ -13,6 +14,8 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
                            .n_residual = m->n_stream * m->n_embd,
                            .n_spare = m->n_stream > 1 ? m->n_stream * m->n_embd : 0,
                            .n_mix = m->n_stream_mix,
+                           .n_stream_rank = m->n_stream_rank,
+                           .n_stream_gate = m->n_stream_rank ? m->n_stream * m->n_embd : 0,
                            .n_mtp = m->mtp.proj && s->end == m->n_layer ? m->n_stream * m->n_embd : 0,
                            .n_ratio = m->n_ratio,
                            .n_entry_rot = m->ropes[m->entry_rope].n_rot};
@@ -46,6 +49,8 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
         d.n_alpha = max_i64(d.n_alpha, r->n_alpha);
         d.n_rank = max_i64(d.n_rank, r->n_rank);
         d.is_recurrent |= y->is_recurrent;
+        if (y->ngram.key)
+            d.n_ngram = m->ngram.n_head * m->ngram.width;
         d.n_head_v = max_i64(d.n_head_v, r->n_head_v);
         d.n_ff = max_i64(d.n_ff, y->ffn.n_ff);
         if (y->routes_input || y->is_parallel)
@@ -75,10 +80,21 @@ static err_code create_moe_work(struct stage_work *w, const struct model *m, con
     if ((ne0) * (ne1) > 0)                                                                                             \
         TRY(backend_tensor_create(w->device, type, ne0, ne1, 1, MEM_SCRATCH, &w->name, e));
 
-static err_code create_ubatch(struct stage_work *w, struct err *e)
+/* Host memory for the rows of n-grams that a ubatch's tokens have. */
+static err_code create_ngrams(struct stage_work *w, const struct model *m, struct err *e)
+{
+    size_t n = (size_t)(m->ngram.n_head * w->sizes.n_ubatch);
+    w->ngram_bytes = mem_alloc(n * m->ngram.row_bytes);
+    w->ngram_rows = mem_calloc((size_t)(w->sizes.n_ngram * w->sizes.n_ubatch), sizeof *w->ngram_rows);
+    return w->ngram_bytes && w->ngram_rows ? ERR_OK : err_nomem(e, n * m->ngram.row_bytes, "rows of n-grams");
+}
+
+static err_code create_ubatch(struct stage_work *w, const struct model *m, struct err *e)
 {
     const struct work_sizes *d = &w->sizes;
     UBATCH_TENSORS(CREATE)
+    if (d->n_ngram)
+        TRY(create_ngrams(w, m, e));
     w->host_x = mem_calloc((size_t)d->n_residual, sizeof *w->host_x);
     w->car = mem_calloc(MOE_MAX_CAR, sizeof(const struct car *));
     if (d->n_mtp && !(w->host_logits = mem_calloc((size_t)d->n_vocab, sizeof *w->host_logits)))
@@ -93,6 +109,9 @@ static err_code create_batch(struct stage_work *w, const struct model *m, const 
     w->host_rows = mem_calloc((size_t)d->n_batch, sizeof *w->host_rows);
     if (!w->host_rows)
         return err_nomem(e, (size_t)d->n_batch * sizeof *w->host_rows, "work space");
+    size_t n_row = d->n_ngram ? (size_t)(m->ngram.n_head * d->n_batch) : 0;
+    if (n_row && !(w->ngram_ranges = mem_calloc(n_row, sizeof *w->ngram_ranges)))
+        return err_nomem(e, n_row * sizeof *w->ngram_ranges, "rows of n-grams");
     return m->n_moe_layer ? create_moe_work(w, m, s, e) : ERR_OK;
 }
 
@@ -105,7 +124,9 @@ static void close_batch(struct stage_work *w)
     BATCH_TENSORS(CLOSE)
     moe_work_close(&w->moe);
     mem_free(w->host_rows);
+    mem_free(w->ngram_ranges);
     w->host_rows = NULL;
+    w->ngram_ranges = NULL;
     w->sizes.n_batch = 0;
 }
 
@@ -114,6 +135,7 @@ static void close_inputs(struct stage_work *w)
     backend_buffer_close(w->device, &w->inputs.mixed.buffer);
     backend_buffer_close(w->device, &w->inputs.alpha.buffer);
     backend_buffer_close(w->device, &w->inputs.beta.buffer);
+    backend_buffer_close(w->device, &w->inputs.ngram.buffer);
     w->inputs = (struct kept_inputs){0};
 }
 
@@ -129,6 +151,8 @@ err_code work_fit_inputs(struct stage_work *w, int64_t n, int64_t n_layer, struc
         TRY(backend_tensor_create(w->device, ELEM_F32, d->n_alpha, n * n_layer, 1, MEM_SCRATCH, &x->alpha, e));
         TRY(backend_tensor_create(w->device, ELEM_F32, d->n_head_v, n * n_layer, 1, MEM_SCRATCH, &x->beta, e));
     }
+    if (d->n_ngram)
+        TRY(backend_tensor_create(w->device, ELEM_F32, d->n_residual, n, 1, MEM_SCRATCH, &x->ngram, e));
     x->most_rows = n;
     return ERR_OK;
 }
@@ -157,6 +181,8 @@ static void close_stage(struct stage_work *w)
     mem_free(w->host_pages);
     mem_free(w->host_x);
     mem_free(w->host_logits);
+    mem_free(w->ngram_bytes);
+    mem_free(w->ngram_rows);
     mem_free((void *)w->car);
 }
 
@@ -168,7 +194,7 @@ static err_code create_stage(struct stage_work *w, const struct model *m, const 
     w->device = s->device;
     w->sizes = find_sizes(m, s, n_logits);
     w->sizes.n_ubatch = min_i64(n_batch, MODEL_UBATCH);
-    return create_ubatch(w, e);
+    return create_ubatch(w, m, e);
 }
 
 static err_code resize_stage(struct stage_work *w, const struct model *m, const struct model_stage *s, int64_t n_batch,

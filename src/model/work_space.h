@@ -23,6 +23,8 @@ struct work_sizes {
     int64_t n_q_latent, n_q_rot, n_rot; /* latent attention */
     int64_t n_chosen, n_index_q, n_index_k, n_index_head; /* of an index of positions */
     int64_t n_ratio, n_entry_rot, n_compress, n_entry;    /* compressed caches */
+    int64_t n_stream_rank, n_stream_gate;                 /* gates of streams, or of n-grams that go into them */
+    int64_t n_ngram;                                      /* embeddings of a token's n-grams; 0: the stage has none */
     int64_t n_mixed, n_head_v, n_alpha, n_rank;           /* recurrent layers */
     bool is_recurrent;                                    /* some layer of the stage is */
     bool sees_earlier; /* some layer of the stage sees the positions that one before it chose */
@@ -44,6 +46,8 @@ enum { ENTRY_LISTS = 4 };
     TENSOR(mix, ELEM_F32, d->n_mix, d->n_batch)      /* what weighs these */                                           \
     TENSOR(next_mix, ELEM_F32, d->n_mix, d->n_batch) /* the same for what the next layer's router is shown */          \
     TENSOR(next_streams, ELEM_F32, d->n_spare, 1)                                                                      \
+    TENSOR(stream_low, ELEM_F32, d->n_stream_rank, d->n_batch)          /* what gates streams, */                      \
+    TENSOR(stream_gate, ELEM_F32, d->n_stream_gate, d->n_batch)         /* or n-grams that go into them */             \
     TENSOR(entry_lists, ELEM_I32, ENTRY_LISTS * d->n_ratio, d->n_batch) /* those of struct entry_list */               \
     TENSOR(entry_rope, ELEM_F32, d->n_ratio * d->n_entry_rot, d->n_batch)                                              \
     TENSOR(h, ELEM_F32, d->n_embd, d->n_batch)                /* a branch of it */                                     \
@@ -75,6 +79,9 @@ enum { ENTRY_LISTS = 4 };
     TENSOR(compress_x, ELEM_F32, d->n_compress, d->n_ubatch) /* compressed caches */                                   \
     TENSOR(compress_gate, ELEM_F32, d->n_compress, d->n_ubatch)                                                        \
     TENSOR(entry, ELEM_F32, d->n_entry, d->n_ubatch)                                                                   \
+    TENSOR(ngram_x, ELEM_F32, d->n_ngram, d->n_ubatch) /* embeddings of n-grams */                                     \
+    TENSOR(ngram_value, ELEM_F32, d->n_ngram ? d->n_embd : 0, d->n_ubatch)                                             \
+    TENSOR(ngram_out, ELEM_F32, d->n_ngram ? d->n_residual : 0, d->n_ubatch)                                           \
     TENSOR(mixed, ELEM_F32, d->n_mixed, d->n_ubatch) /* recurrent layers */                                            \
     TENSOR(convolved, ELEM_F32, d->n_mixed, d->n_ubatch)                                                               \
     TENSOR(alpha, ELEM_F32, d->n_alpha, d->n_ubatch)                                                                   \
@@ -90,6 +97,7 @@ enum { ENTRY_LISTS = 4 };
 /* What recurrent layers took in for the tokens of the last batch that had some which may be taken back. */
 struct kept_inputs {
     struct tensor mixed, alpha, beta; /* [n_mixed], [n_alpha], [n_head_v] of each layer and row: layer by layer */
+    struct tensor ngram;              /* [n_residual] of each row: of the convolution of n-grams, in one layer */
     int64_t most_rows;                /* rows that there is room for */
     const struct state_pool *pool;    /* of that batch's texts; NULL: nothing is kept */
     uint64_t tick;                    /* of the pool when the batch was done */
@@ -110,11 +118,14 @@ struct stage_work {
     struct tensor pages;      /* page tables, [most_pages] for each kind of caches */
     int64_t most_pages;
     struct kept_inputs inputs;
-    int32_t *host_rows;     /* [n_batch] */
-    int32_t *host_pages;    /* [most_pages] */
-    const struct car **car; /* [MOE_MAX_CAR] */
-    float *host_x;          /* [n_residual] */
-    float *host_logits;     /* [n_vocab]; NULL where n_mtp is 0 */
+    struct store_range *ngram_ranges; /* [n_batch * heads of n-grams] their rows in the file, */
+    char *ngram_bytes;                /* those of a ubatch as they lie there, */
+    float *ngram_rows;                /* [n_ngram] of each token and as floats; these three NULL without n-grams */
+    int32_t *host_rows;               /* [n_batch] */
+    int32_t *host_pages;              /* [most_pages] */
+    const struct car **car;           /* [MOE_MAX_CAR] */
+    float *host_x;                    /* [n_residual] */
+    float *host_logits;               /* [n_vocab]; NULL where n_mtp is 0 */
 };
 
 struct model_work {

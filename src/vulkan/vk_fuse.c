@@ -223,6 +223,7 @@ static vk_op_fn *const functions[OP_N_KIND] = {
     [OP_SCATTER] = vk_op_scatter,
     [OP_STREAMS_IN] = vk_op_streams_in,
     [OP_STREAMS_OUT] = vk_op_streams_out,
+    [OP_STREAMS_MATCH] = vk_op_streams_match,
     [OP_COMPRESS] = vk_op_compress,
 };
 

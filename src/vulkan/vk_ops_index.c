@@ -48,6 +48,13 @@ static int64_t n_lists(const struct op *op)
     return op->index.block ? n_heads(op) : 1;
 }
 
+/* What a list has at most of what is chosen from. */
+static uint32_t n_chosen(const struct op *op)
+{
+    int64_t n = op->out[0].ne[0] / n_lists(op);
+    return (uint32_t)(op->index.spreads ? n / op->index.ratio : n);
+}
+
 /* Pages that a token may see: all that are listed. In a list of a compressed cache's there is room for as many as
  * positions have. */
 static int64_t most_pages(const struct op *op)
@@ -110,7 +117,7 @@ static void rank(struct vk *v, const struct op *op, struct buffer *ranks)
               .ranks = vk_buffer_address(ranks),
               .k = vk_paged_push(&op->state[0]),
               .m = (uint32_t)m,
-              .n_chosen = (uint32_t)(op->out[0].ne[0] / n_lists(op)),
+              .n_chosen = n_chosen(op),
               .ratio = ratio_of(op),
               .n_local = (uint32_t)op->index.n_local};
     const struct vk_unit unit = {
@@ -138,15 +145,15 @@ static void choose(struct vk *v, const struct op *op, struct buffer *ranks)
               .ranks = vk_buffer_address(ranks),
               .chosen = vk_address(&op->out[0]),
               .stride = (uint32_t)list_ranks(op),
-              .n_chosen = (uint32_t)(op->out[0].ne[0] / n_lists(op)),
+              .n_chosen = n_chosen(op),
               .ratio = op->index.block ? (uint32_t)op->index.block : ratio_of(op),
               .more = op->index.block ? (uint32_t)op->index.block : 1};
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[1]);
     vk_whole(&x, ranks, false);
     vk_writes(&x, &op->out[0]);
-    VK_RUN(v, VK_PROGRAM(index_choose, CHOOSE_THREADS), push, &x, (uint32_t)n_lists(op), (uint32_t)m, 1,
-           m * token_ranks(op) * PASSES);
+    VK_RUN(v, VK_PROGRAM(index_choose, CHOOSE_THREADS, op->index.spreads), push, &x, (uint32_t)n_lists(op), (uint32_t)m,
+           1, m * token_ranks(op) * PASSES);
 }
 
 void vk_op_index(struct vk *v, const struct op *op)

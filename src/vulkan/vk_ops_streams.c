@@ -1,11 +1,40 @@
-/* STREAMS_IN, STREAMS_OUT and COMPRESS. */
+/* STREAMS_IN, STREAMS_OUT, STREAMS_MATCH and COMPRESS. */
 #include "vulkan/vk_ops.h"
 
 enum { GROUP = 64 };
 
+static void streams_gated(struct vk *v, const struct op *op)
+{
+    int64_t n = op->out[0].ne[0], m = op->in[0].ne[1], n_stream = op->in[0].ne[0] / n;
+    const struct vk_spread rows = vk_spread(v, m);
+    const struct {
+        uint64_t x, mix, gate, y;
+        uint32_t n, m;
+        float magnitude;
+        uint32_t unused;
+    } push = {.x = vk_address(&op->in[0]),
+              .mix = vk_address(&op->in[1]),
+              .gate = vk_address(&op->in[2]),
+              .y = vk_address(&op->out[0]),
+              .n = (uint32_t)n,
+              .m = (uint32_t)m,
+              .magnitude = op->streams.magnitude};
+    struct vk_touched x = {0};
+    vk_reads(&x, &op->in[0]);
+    vk_reads(&x, &op->in[2]);
+    vk_writes(&x, &op->out[0]);
+    vk_writes(&x, &op->out[1]);
+    VK_RUN(v, VK_PROGRAM(streams_gated, GROUP, (uint32_t)n_stream), push, &x, vk_groups(n, GROUP), rows.y, rows.z,
+           2 * tensor_bytes(&op->in[0]));
+}
+
 void vk_op_streams_in(struct vk *v, const struct op *op)
 {
     enum { IN_GROUP = 128 };
+    if (op->in[2].buffer) {
+        streams_gated(v, op);
+        return;
+    }
     int64_t n = op->out[0].ne[0], m = op->in[0].ne[1], n_stream = op->in[0].ne[0] / n;
     const struct vk_spread rows = vk_spread(v, m);
     const struct {
@@ -47,6 +76,28 @@ void vk_op_streams_out(struct vk *v, const struct op *op)
            vk_groups(n, GROUP), rows.y, rows.z, 2 * tensor_bytes(&op->out[0]));
 }
 
+void vk_op_streams_match(struct vk *v, const struct op *op)
+{
+    enum { MATCH_GROUP = 128 };
+    int64_t n = op->in[2].ne[0], m = op->in[0].ne[1];
+    const struct vk_spread rows = vk_spread(v, m);
+    const struct {
+        uint64_t key, query, value, y;
+        uint32_t n, m;
+    } push = {vk_address(&op->in[0]),
+              vk_address(&op->in[1]),
+              vk_address(&op->in[2]),
+              vk_address(&op->out[0]),
+              (uint32_t)n,
+              (uint32_t)m};
+    struct vk_touched x = {0};
+    for (int i = 0; i < 3; i++)
+        vk_reads(&x, &op->in[i]);
+    vk_writes(&x, &op->out[0]);
+    VK_RUN(v, VK_PROGRAM(streams_match, MATCH_GROUP), push, &x, (uint32_t)(op->in[0].ne[0] / n), rows.y, rows.z,
+           2 * tensor_bytes(&op->in[0]));
+}
+
 void vk_op_compress(struct vk *v, const struct op *op)
 {
     int64_t n = op->out[0].ne[0], m = op->in[0].ne[0];
@@ -61,7 +112,7 @@ void vk_op_compress(struct vk *v, const struct op *op)
               .bias = vk_address(&op->vec[0]),
               .y = vk_address(&op->out[0]),
               .x = vk_paged_push(&op->state[0]),
-              .gate = vk_paged_push(&op->state[1]),
+              .gate = vk_paged_push(&op->state[op->state[1].page.buffer ? 1 : 0]),
               .n = (uint32_t)n,
               .width = (uint32_t)op->vec[0].ne[0],
               .ratio = (uint32_t)op->vec[0].ne[1],
@@ -70,8 +121,9 @@ void vk_op_compress(struct vk *v, const struct op *op)
     for (int i = 0; i < 3; i++)
         vk_reads(&x, &op->in[i]);
     vk_state(&x, &op->state[0], false);
-    vk_state(&x, &op->state[1], false);
+    if (op->state[1].page.buffer)
+        vk_state(&x, &op->state[1], false);
     vk_writes(&x, &op->out[0]);
-    VK_RUN(v, VK_PROGRAM(compress, GROUP), push, &x, vk_groups(n, GROUP), rows.y, rows.z,
-           3 * m * (int64_t)sizeof(float) * tensor_n_elem(&op->vec[0]));
+    VK_RUN(v, VK_PROGRAM(compress, GROUP, op->state[1].page.buffer != NULL), push, &x, vk_groups(n, GROUP), rows.y,
+           rows.z, 3 * m * (int64_t)sizeof(float) * tensor_n_elem(&op->vec[0]));
 }

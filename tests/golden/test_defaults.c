@@ -78,7 +78,7 @@ struct row {
     "llama ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe kimi-linear lfm2moe mellum mimo2 minimax-m2 "      \
     "qwen3moe "                                                                                                        \
     "qwen3next "                                                                                                       \
-    "qwen35moe maple granite_swa phimoe smallthinker grok dbrx"
+    "qwen35moe qwen4exp maple granite_swa phimoe smallthinker grok dbrx"
 #define NOT_NORMED                                                                                                     \
     "afmoe bailingmoe bailingmoe2 deepseek deepseek2 mistral4 deepseek32 dots1 dots3note exaone-moe glm-dsa glm4moe "  \
     "hy_v3 "                                                                                                           \

@@ -301,12 +301,14 @@ static void tokens_see_a_window_and_entries(void **state)
 
 /* ---- INDEX ----------------------------------------------------------------------------------------------------- */
 
-static double index_score(const struct cache *c, struct row row, int64_t entry)
+static double index_score(const struct cache *c, struct row row, int64_t entry, bool has_weights)
 {
     float q[HEAD * DK], weights[HEAD];
     double sum = 0;
     row_numbers(row, 3, q, HEAD * DK);
     row_numbers(row, 4, weights, HEAD);
+    for (int head = 0; !has_weights && head < HEAD; head++)
+        weights[head] = 1;
     for (int head = 0; head < HEAD; head++) {
         double score = 0;
         for (int d = 0; d < DK; d++)
@@ -317,12 +319,13 @@ static double index_score(const struct cache *c, struct row row, int64_t entry)
 }
 
 /* A list ascends and has the best of n entries. */
-static void expect_best(const struct cache *c, struct row row, int64_t n, const int32_t *chosen, int64_t k)
+static void expect_best(const struct cache *c, struct row row, int64_t n, bool has_weights, const int32_t *chosen,
+                        int64_t k)
 {
     int64_t n_chosen = n < k ? n : k, at = 0;
     double worst = INFINITY, best_left = -INFINITY;
     for (int64_t i = 0; i < n; i++) {
-        double score = index_score(c, row, i);
+        double score = index_score(c, row, i, has_weights);
         bool is_chosen = at < n_chosen && chosen[at] == i;
         worst = is_chosen ? fmin(worst, score) : worst;
         best_left = is_chosen ? best_left : fmax(best_left, score);
@@ -353,9 +356,50 @@ static void an_index_chooses_entries(void **state)
                                                 .index = {.ratio = ratio}});
         read_back(f, &out, got);
         for (int64_t t = 0; t < m; t++)
-            expect_best(&c, row_at(&b, t), (row_at(&b, t).pos + 1) / ratio, got + t * k, k);
+            expect_best(&c, row_at(&b, t), (row_at(&b, t).pos + 1) / ratio, true, got + t * k, k);
         free(got);
         close_tensors(f, (struct tensor *[]){&pos, &table, &q, &weights, &out}, 5);
+    }
+    close_cache(f, &c);
+}
+
+/* Whole runs, those positions behind the last run that the token sees, and nothing else. */
+static void expect_runs(const struct cache *c, struct row row, int64_t ratio, const int32_t *chosen, int64_t k)
+{
+    int32_t entries[400];
+    int64_t n = (row.pos + 1) / ratio, n_entry = n < k ? n : k, at = n_entry * ratio;
+    for (int64_t i = 0; i < k; i++)
+        entries[i] = i < n_entry ? chosen[i * ratio] / (int32_t)ratio : -1;
+    for (int64_t i = 0; i < at; i++)
+        assert_int_equal(chosen[i], entries[i / ratio] * ratio + i % ratio);
+    expect_best(c, row, n, false, entries, k);
+    for (int64_t pos = n * ratio; pos <= row.pos; pos++)
+        assert_int_equal(chosen[at++], pos);
+    while (at < (k + 1) * ratio - 1)
+        assert_int_equal(chosen[at++], INT32_MAX);
+}
+
+static void an_index_chooses_runs(void **state)
+{
+    static const int64_t ratios[] = {2, 3, 4}, chosen[] = {1, 30, 400};
+    static const struct batch b = {4, {3, 1, 0, 2}, {40, 2, 3, 128}};
+    struct fixture *f = *state;
+    struct cache c = open_cache(f, ELEM_F32, DK, 7);
+    for (int i = 0; i < 9; i++) {
+        int64_t ratio = ratios[i / 3], k = chosen[i % 3], m = n_rows(&b), n = (k + 1) * ratio - 1;
+        struct tensor pos, table, q = batch_rows(f, &b, 3, HEAD * DK), out = tensor_i32(f, n, m, NULL);
+        int32_t *got = malloc(tensor_bytes(&out));
+        make_lists(f, &b, &pos, &table);
+        backend_enqueue(f->device, &(struct op){.kind = OP_INDEX,
+                                                .in = {q, pos, table, c.tpages},
+                                                .out = {out},
+                                                .state = {c.s},
+                                                .index = {.ratio = ratio, .spreads = true}});
+        read_back(f, &out, got);
+        for (int64_t t = 0; t < m; t++)
+            expect_runs(&c, row_at(&b, t), ratio, got + t * n, k);
+        free(got);
+        close_tensors(f, (struct tensor *[]){&pos, &table, &q, &out}, 4);
     }
     close_cache(f, &c);
 }
@@ -392,6 +436,7 @@ enum { CHANNELS = 70, MOST_RATIO = 100 };
 struct compression {
     struct cache x, gate;
     int64_t width, ratio;
+    bool has_gate;
     float bias[2 * CHANNELS * MOST_RATIO];
 };
 
@@ -402,8 +447,8 @@ static double compressed(const struct compression *c, int text, int64_t at, int6
     double sum = 0, y = 0;
     for (int64_t pos = own && begin > 0 ? begin - c->ratio : begin; pos <= at; pos++) {
         int64_t channel = pos < begin ? i : own + i;
-        double score =
-            (double)cache_row(&c->gate, text, pos)[channel] + (double)c->bias[pos % c->ratio * c->width + channel];
+        double score = (c->has_gate ? (double)cache_row(&c->gate, text, pos)[channel] : 0) +
+                       (double)c->bias[pos % c->ratio * c->width + channel];
         sum += exp(score);
         y += exp(score) * (double)cache_row(&c->x, text, pos)[channel];
     }
@@ -416,11 +461,13 @@ static void entries_are_made_of_their_positions(void **state)
     enum { E = 5 };
     static const int64_t ratios[] = {4, 6, MOST_RATIO};
     static const struct row entries[E] = {{3, 0}, {3, 1}, {3, 2}, {0, 10}, {0, 11}};
+    static const struct paged no_cache;
     struct fixture *f = *state;
-    for (int kind = 0; kind < 6; kind++) {
+    for (int kind = 0; kind < 8; kind++) {
         int32_t at[E], table[E];
         float got[E * CHANNELS];
-        struct compression c = {.width = kind % 2 ? 2 * CHANNELS : CHANNELS, .ratio = ratios[kind / 2]};
+        struct compression c = {
+            .width = kind % 2 ? 2 * CHANNELS : CHANNELS, .ratio = ratios[kind / 2 % 3], .has_gate = kind < 6};
         c.x = open_cache(f, ELEM_F32, c.width, 23);
         c.gate = open_cache(f, ELEM_F32, c.width, 23);
         fill(f, c.bias, (size_t)(c.width * c.ratio));
@@ -434,7 +481,7 @@ static void entries_are_made_of_their_positions(void **state)
                                                 .in = {tat, ttable, c.x.tpages},
                                                 .out = {out},
                                                 .vec = {bias},
-                                                .state = {c.x.s, c.gate.s}});
+                                                .state = {c.x.s, c.has_gate ? c.gate.s : no_cache}});
         read_back(f, &out, got);
         for (int i = 0; i < E * CHANNELS; i++) {
             int e = i / CHANNELS;
@@ -456,6 +503,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(tokens_see_a_window_and_entries),
         TEST(an_index_chooses_entries),
+        TEST(an_index_chooses_runs),
         TEST(what_tokens_see_is_counted),
         TEST(entries_are_made_of_their_positions),
     };

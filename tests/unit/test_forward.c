@@ -193,6 +193,7 @@ static const char *const models[] = {
     "deepseek2_latent", /* latent attention */
     "qwen35moe",        /* recurrent layers */
     "kimi_linear",      /* both, with more decays */
+    "qwen4exp",         /* recurrent layers, gated streams, an index of runs, n-grams */
 };
 enum { N_MODEL = sizeof models / sizeof *models };
 
@@ -311,9 +312,9 @@ static void going_back_and_on_gives_the_same_bits(void **state)
 {
     struct forward_fixture *t = *state;
     for (int i = 0; i < 2 * N_MODEL; i++) {
-        bool is_recurrent = !strcmp(models[i / 2], "qwen35moe") || !strcmp(models[i / 2], "kimi_linear");
         t->interval = i % 2 ? 64 : 0;
         open_model(t, models[i / 2], 0);
+        bool is_recurrent = model_is_recurrent(t->m);
         start(t, 64);
         for (int j = 0; j < 6; j++)
             assert_int_equal(feed(t, 64, 1), ERR_OK);

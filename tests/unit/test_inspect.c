@@ -829,6 +829,32 @@ static void layout_tells_bounds_of_decays_and_gates(void **state)
     assert_non_null(strstr(text, "    rope, sinks, a gate on the output\n"));
     assert_non_null(strstr(text, "4 residual streams, weighed around each part"));
     free(text);
+    assert_int_equal(print(&text, GOLDEN "/qwen4exp.gguf", false, NULL, &e), ERR_OK);
+    assert_non_null(
+        strstr(text, "    to 4 runs of 4 positions at most, and those behind the last whole one, chosen by 3"));
+    assert_non_null(strstr(text, "    in front of it embeddings of up to 3 tokens in 4 rows of 8\n"));
+    assert_non_null(strstr(text, "4 residual streams, gated around each part"));
+    assert_non_null(strstr(text, "n-grams, stay in file"));
+    free(text);
+}
+
+/* A table of n-grams is counted by itself, and of a token's bytes its rows. */
+static void json_counts_a_table_of_ngrams_by_itself(void **state)
+{
+    enum { TABLE = 97 * 8 * 2, EMBEDDING = 99 * 32 * 2, ROW = 8 * 2 };
+    char *text;
+    struct err e = {0};
+    assert_int_equal(print(&text, GOLDEN "/qwen4exp.gguf", true, NULL, &e), ERR_OK);
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *model = json_object_get(root, "model");
+    const json_t *use = json_object_get(model, "bytes_by_use");
+    assert_int_equal(json_u64(model, "ngram_table_bytes"), TABLE);
+    assert_int_equal(json_u64(use, "embedding"), EMBEDDING);
+    assert_int_equal(json_u64(json_object_get(model, "token_bytes_by_use"), "embedding"), 32 * 2 + 4 * ROW);
+    assert_int_equal(json_u64(model, "resident_bytes"),
+                     json_u64(model, "bytes") - json_u64(use, "routed_experts") - TABLE);
+    json_decref(root);
+    free(text);
 }
 
 static void json_has_the_layout_and_what_a_token_reads(void **state)
@@ -895,6 +921,7 @@ int main(void)
         cmocka_unit_test(layout_tells_decays_by_dimension),
         cmocka_unit_test(layout_tells_bounds_of_decays_and_gates),
         cmocka_unit_test(json_has_the_layout_and_what_a_token_reads),
+        cmocka_unit_test(json_counts_a_table_of_ngrams_by_itself),
     };
     return cmocka_run_group_tests_name("inspect", tests, make_folder, remove_folder);
 }

@@ -219,6 +219,63 @@ static void impossible_recurrent_layers_are_refused(void **state)
     refused(&m, "0 KV heads", "expected a multiple");
 }
 
+static void impossible_ngrams_runs_and_gates_are_refused(void **state)
+{
+    static const struct wrong_number wrong[] = {
+        {"qwen4exp", "qwen4exp.hyper_connection.count", 1, "2 to 4"},
+        {"qwen4exp", "qwen4exp.hyper_connection.count", 3, "hc_attn_norm.weight"},
+        {"qwen4exp", "qwen4exp.hyper_connection.low_rank", 0, "at least 1"},
+        {"qwen4exp", "qwen4exp.hyper_connection.low_rank", 7, "hc_attn_down.weight"},
+        {"qwen4exp", "qwen4exp.attention.indexer.top_k", 3, "a run of 4"},
+        {"qwen4exp", "qwen4exp.attention.indexer.head_count", 0, "0 heads"},
+        {"qwen4exp", "qwen4exp.attention.indexer.key_length", 2, "the 4 that are rotated"},
+        {"qwen4exp", "qwen4exp.ple.ngram_size", 1, "2 to 8 tokens"},
+        {"qwen4exp", "qwen4exp.ple.ngram_size", 9, "2 to 8 tokens"},
+        {"qwen4exp", "qwen4exp.ple.ngram_size", 4, "ple.layer_multipliers"},
+        {"qwen4exp", "qwen4exp.ple.heads_per_ngram", 0, "1 to 64 rows"},
+        {"qwen4exp", "qwen4exp.ple.heads_per_ngram", 33, "1 to 64 rows"},
+        {"qwen4exp", "qwen4exp.ple.heads_per_ngram", 3, "ple.head_offsets"},
+        {"qwen4exp", "qwen4exp.ple.conv_kernel", 1, "expected 2 to 6"},
+        {"qwen4exp", "qwen4exp.ple.conv_kernel", 7, "expected 2 to 6"},
+        {"qwen4exp", "qwen4exp.ple.conv_kernel", 3, "ple_conv1d.weight"},
+        {"qwen4exp", "qwen4exp.embedding_length_per_layer_input", 16, "per_layer_token_embd.weight has shape [8, 97"},
+    };
+    refuse_numbers(wrong, sizeof wrong / sizeof *wrong);
+    static const uint32_t runs[] = {0, 0, 0, 65}, run_of_one[] = {0, 0, 0, 1}, two_layers[] = {0, 2}, attention[] = {3};
+    static const uint64_t far[] = {0, 23, 46, 78}, empty[] = {23, 22, 0, 20}, huge[] = {0, 1ull << 33, 0, 0};
+    const struct {
+        const char *key;
+        struct gguf_value v;
+        const char *why;
+    } arrays[] = {
+        {"attention.compress_ratios", {GGUF_ARRAY, .arr = {GGUF_U32, 4, runs}}, "layer 3 has 65"},
+        {"attention.compress_ratios", {GGUF_ARRAY, .arr = {GGUF_U32, 4, run_of_one}}, "0, or 2 to 64"},
+        {"ple.layers", {GGUF_ARRAY, .arr = {GGUF_U32, 2, two_layers}}, "one recurrent layer"},
+        {"ple.layers", {GGUF_ARRAY, .arr = {GGUF_U32, 1, attention}}, "one recurrent layer"},
+        {"ple.layers", {GGUF_U32, .u = 1}, "one recurrent layer"},
+        {"ple.head_offsets", {GGUF_ARRAY, .arr = {GGUF_U64, 4, huge}}, "number 1 is 8589934592"},
+        {"ple.head_offsets", {GGUF_ARRAY, .arr = {GGUF_U32, 4, runs}}, "64-bit integers"},
+        {"ple.head_vocab_sizes", {GGUF_ARRAY, .arr = {GGUF_U64, 4, empty}}, "number 2 is 0"},
+    };
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        char key[64];
+        struct model_edit m = golden("qwen4exp");
+        snprintf(key, sizeof key, "qwen4exp.%s", arrays[i].key);
+        model_edit_set(&m, key, arrays[i].v);
+        refused(&m, arrays[i].key, arrays[i].why);
+    }
+    struct model_edit m = golden("qwen4exp");
+    model_edit_set(&m, "qwen4exp.ple.head_offsets", (struct gguf_value){GGUF_ARRAY, .arr = {GGUF_U64, 4, far}});
+    refused(&m, "per_layer_token_embd.weight", "[8, 97, 1], expected [8, 98 or more]");
+    m = golden("qwen4exp");
+    model_edit_drop_tensor(&m, "per_layer_token_embd.weight");
+    refused(&m, "per_layer_token_embd.weight", "is missing");
+    m = golden("qwen4exp"); /* attention to all positions, and no n-grams */
+    model_edit_drop(&m, "qwen4exp.attention.compress_ratios");
+    model_edit_drop(&m, "qwen4exp.ple.layers");
+    accepted(&m);
+}
+
 static void more_layers_than_can_be_told_apart_are_refused(void **state)
 {
     struct model_edit m = golden("llama");
@@ -412,6 +469,7 @@ int main(void)
         cmocka_unit_test(impossible_indexes_of_blocks_are_refused),
         cmocka_unit_test(impossible_compressed_caches_are_refused),
         cmocka_unit_test(impossible_recurrent_layers_are_refused),
+        cmocka_unit_test(impossible_ngrams_runs_and_gates_are_refused),
         cmocka_unit_test(more_layers_than_can_be_told_apart_are_refused),
         cmocka_unit_test(layers_that_rotate_differently_are_refused),
         cmocka_unit_test(layers_that_rotate_half_of_a_head_have_whole_pairs),

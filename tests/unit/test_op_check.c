@@ -157,6 +157,10 @@ static struct op good(const struct operands *o, enum op_kind kind)
         const struct tensor streams = rows(o, 4 * 16);
         return (struct op){.kind = kind, .in = {rows(o, 16), streams, rows(o, 24)}, .out = {streams}};
     }
+    case OP_STREAMS_MATCH: {
+        const struct tensor key = rows(o, 4 * 16);
+        return (struct op){.kind = kind, .in = {key, key, rows(o, 16)}, .out = {key}};
+    }
     case OP_EXPERTS:
         return (struct op){.kind = kind,
                            .in = {x, shape(o, ELEM_I32, N_USED, M, 1), ints(o, N_EXPERT), rows(o, N_USED)},
@@ -340,6 +344,53 @@ static void parameters_out_of_range_are_refused(void **test_state)
     close_operands(f, &o);
 }
 
+static void gated_streams_have_a_mix_of_one_number_each_or_none(void **test_state)
+{
+    struct fixture *f = *test_state;
+    struct operands o = open_operands(f);
+    struct op in = good(&o, OP_STREAMS_IN), out = good(&o, OP_STREAMS_OUT);
+    in.in[2] = rows(&o, 4 * 16);
+    assert_false(passes(f, &in));
+    in.in[1] = in.out[1] = out.in[2] = rows(&o, 4);
+    in.vec[0] = in.vec[1] = (struct tensor){0};
+    assert_true(passes(f, &in) && passes(f, &out));
+    in.streams.magnitude = 0;
+    assert_false(passes(f, &in));
+    in.in[1] = in.out[1] = (struct tensor){0};
+    assert_true(passes(f, &in));
+    in.in[2] = rows(&o, 4 * 16 - 1);
+    assert_false(passes(f, &in));
+    close_operands(f, &o);
+}
+
+static void runs_are_put_out_whole_and_what_is_behind_them(void **test_state)
+{
+    struct fixture *f = *test_state;
+    struct operands o = open_operands(f);
+    struct op op = good(&o, OP_INDEX);
+    op.in[4] = (struct tensor){0};
+    assert_true(passes(f, &op));
+    op.index.spreads = true;
+    assert_false(passes(f, &op));
+    op.index.ratio = 4;
+    assert_false(passes(f, &op));
+    op.out[0] = shape(&o, ELEM_I32, 11, M, 1);
+    assert_true(passes(f, &op));
+    op.out[0] = shape(&o, ELEM_I32, 3, M, 1);
+    assert_false(passes(f, &op));
+    close_operands(f, &o);
+}
+
+static void entries_may_be_plain_means(void **test_state)
+{
+    struct fixture *f = *test_state;
+    struct operands o = open_operands(f);
+    struct op op = good(&o, OP_COMPRESS);
+    op.state[1] = (struct paged){0};
+    assert_true(passes(f, &op));
+    close_operands(f, &o);
+}
+
 static void decays_are_of_heads_or_their_key_dimensions(void **test_state)
 {
     enum { DK = 8 }; /* as good has it */
@@ -407,6 +458,9 @@ int main(void)
         cmocka_unit_test(operands_that_are_absent_are_refused),
         cmocka_unit_test(parameters_out_of_range_are_refused),
         cmocka_unit_test(gates_are_shorter_by_a_whole_factor),
+        cmocka_unit_test(gated_streams_have_a_mix_of_one_number_each_or_none),
+        cmocka_unit_test(runs_are_put_out_whole_and_what_is_behind_them),
+        cmocka_unit_test(entries_may_be_plain_means),
         cmocka_unit_test(decays_are_of_heads_or_their_key_dimensions),
         cmocka_unit_test(limits_are_of_silu_and_positive),
     };

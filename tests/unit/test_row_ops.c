@@ -535,6 +535,79 @@ static void streams_are_weighed_and_mixed(void **state)
     free(s);
 }
 
+/* STREAMS_IN with gates and, with a mix, STREAMS_OUT of some y. */
+static void streams_are_gated_element_by_element(void **state)
+{
+    struct fixture *f = *state;
+    static float x[M * OP_MAX_STREAM * S_N], gate[M * OP_MAX_STREAM * S_N], y[M * S_N], mix[M * OP_MAX_STREAM];
+    static float h[M * S_N], out[M * OP_MAX_STREAM * S_N];
+    for (int i = 0; i < 2 * (OP_MAX_STREAM - 1); i++) {
+        int n = 2 + i / 2;
+        bool has_mix = i % 2;
+        fill(f, x, (size_t)(M * n * S_N));
+        fill(f, gate, (size_t)(M * n * S_N));
+        fill(f, y, (size_t)(M * S_N));
+        fill(f, mix, (size_t)(M * n));
+        struct tensor tx = tensor_f32(f, n * S_N, M, 1, x), tgate = tensor_f32(f, n * S_N, M, 1, gate),
+                      ty = tensor_f32(f, S_N, M, 1, y), th = tensor_f32(f, S_N, M, 1, NULL),
+                      tmix = tensor_f32(f, n, M, 1, mix);
+        const struct tensor by = has_mix ? tmix : (struct tensor){0};
+        backend_enqueue(f->device, &(struct op){.kind = OP_STREAMS_IN,
+                                                .in = {tx, by, tgate},
+                                                .out = {th, by},
+                                                .streams = {.magnitude = 1.5f}});
+        if (has_mix)
+            backend_enqueue(f->device, &(struct op){.kind = OP_STREAMS_OUT, .in = {ty, tx, tmix}, .out = {tx}});
+        read_back(f, &th, h);
+        read_back(f, &tx, out);
+        for (int t = 0; t < M; t++) {
+            for (int j = 0; j < S_N; j++) {
+                double sum = 0;
+                for (int s = 0; s < n; s++) {
+                    int at = (t * n + s) * S_N + j;
+                    sum += (double)x[at] / (1 + exp(-(double)gate[at])) / n;
+                }
+                expect_near("what comes in", j, h[t * S_N + j], sum);
+            }
+            for (int j = 0; j < n * S_N; j++) {
+                double b = has_mix ? 1.5 / (1 + exp(-(double)mix[t * n + j / S_N] / n)) : 0;
+                expect_near("what goes out", j, out[t * n * S_N + j],
+                            (double)x[t * n * S_N + j] + b * (double)y[t * S_N + j % S_N]);
+            }
+        }
+        struct tensor *all[] = {&tx, &tgate, &ty, &th, &tmix};
+        for (size_t j = 0; j < sizeof all / sizeof *all; j++)
+            backend_buffer_close(f->device, &all[j]->buffer);
+    }
+}
+
+/* The last token's keys are zeros. */
+static void values_go_to_streams_as_keys_and_queries_match(void **state)
+{
+    enum { N = OP_MAX_STREAM };
+    struct fixture *f = *state;
+    static float key[M * N * S_N], query[M * N * S_N], value[M * S_N], got[M * N * S_N];
+    fill(f, key, (M - 1) * N * S_N);
+    fill(f, query, M * N * S_N);
+    fill(f, value, M * S_N);
+    struct tensor tkey = tensor_f32(f, N * S_N, M, 1, key), tquery = tensor_f32(f, N * S_N, M, 1, query),
+                  tvalue = tensor_f32(f, S_N, M, 1, value);
+    backend_enqueue(f->device, &(struct op){.kind = OP_STREAMS_MATCH, .in = {tkey, tquery, tvalue}, .out = {tkey}});
+    read_back(f, &tkey, got);
+    for (int i = 0; i < M * N; i++) {
+        double s = 0, root;
+        for (int j = 0; j < S_N; j++)
+            s += (double)key[i * S_N + j] * (double)query[i * S_N + j] / sqrt(S_N);
+        root = sqrt(fmax(fabs(s), 1e-6));
+        for (int j = 0; j < S_N; j++)
+            expect_near("a value", j, got[i * S_N + j],
+                        (double)value[i / N * S_N + j] / (1 + exp(s < 0 ? root : -root)));
+    }
+    struct tensor *all[] = {&tkey, &tquery, &tvalue};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        backend_buffer_close(f->device, &all[i]->buffer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -548,6 +621,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_gate_may_be_one_for_several_elements, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(heads_are_rotated_from_any_element_on_and_back, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(streams_are_weighed_and_mixed, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(streams_are_gated_element_by_element, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(values_go_to_streams_as_keys_and_queries_match, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(heads_pass_through_matrices_of_their_own_or_are_copied, open_cpu, close_cpu),
     };
     return cmocka_run_group_tests_name("row ops", tests, NULL, NULL);

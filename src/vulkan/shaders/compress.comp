@@ -5,6 +5,8 @@
 #include "common.glsl"
 #include "paged.glsl"
 
+layout(constant_id = 1) const bool HAS_GATE = true; /* else it is 0 */
+
 const uint BLOCK = 64;
 
 layout(push_constant) uniform Push {
@@ -23,7 +25,7 @@ float load(Paged s, uint e, int pos, uint i)
 
 float score(uint e, int pos, uint i)
 {
-    precise float y = load(p.gate, e, pos, i) + p.bias.d[uint(pos) % p.ratio * p.width + i];
+    precise float y = (HAS_GATE ? load(p.gate, e, pos, i) : 0.0) + p.bias.d[uint(pos) % p.ratio * p.width + i];
     return y;
 }
 

@@ -2,15 +2,18 @@
 #extension GL_GOOGLE_include_directive : require
 /* INDEX, second part: a workgroup of 256 threads writes a list (x) of a token (y), the positions or blocks that are chosen,
  * ascending: all that it sees, and -1, or those with the largest ranks, of equal ones the first. The least rank that is
- * chosen is found digit by digit, the highest first. */
+ * chosen is found digit by digit, the highest first. Where SPREADS, an entry of a compressed cache is put out as its
+ * positions, and those behind the last entry follow. */
 #include "common.glsl"
+
+layout(constant_id = 1) const bool SPREADS = false;
 
 const uint N_THREAD = 256, DIGIT_BITS = 8, N_DIGIT = 256;
 
 layout(push_constant) uniform Push {
     Ints pos;
     Words ranks; /* [stride] for each list of each token */
-    Ints chosen; /* [n_chosen] likewise */
+    Ints chosen; /* [n_chosen] likewise; where SPREADS [(n_chosen + 1) * ratio - 1] */
     uint stride, n_chosen;
     uint ratio, more; /* a token at pos chooses from (pos + more) / ratio */
 } p;
@@ -61,13 +64,37 @@ uint add_before(uint x)
     return sums[tid];
 }
 
+/* The i-th number of the list that begins at `to` is x. */
+void put(uint to, uint i, uint x)
+{
+    if (!SPREADS) {
+        p.chosen.d[to + i] = int(x);
+        return;
+    }
+    for (uint j = 0; j < p.ratio; j++)
+        p.chosen.d[to + i * p.ratio + j] = int(x * p.ratio + j);
+}
+
+/* Behind n_put of the n entries that a token at pos sees: the positions behind all of these, and the largest number. */
+void put_rest(uint to, uint n_put, uint n, uint pos)
+{
+    uint first = n * p.ratio, n_rest = pos + 1 - first, end = (p.n_chosen + 1) * p.ratio - 1;
+    for (uint i = n_put * p.ratio + gl_LocalInvocationID.x; i < end; i += N_THREAD) {
+        uint j = i - n_put * p.ratio;
+        p.chosen.d[to + i] = j < n_rest ? int(first + j) : 0x7fffffff;
+    }
+}
+
 void main()
 {
     uint tid = gl_LocalInvocationID.x, t = gl_WorkGroupID.y, list = t * gl_NumWorkGroups.x + gl_WorkGroupID.x;
-    uint at = list * p.stride, to = list * p.n_chosen, n = (uint(p.pos.d[t]) + p.more) / p.ratio;
+    uint pos = uint(p.pos.d[t]), n = (pos + p.more) / p.ratio;
+    uint at = list * p.stride, to = list * (SPREADS ? (p.n_chosen + 1) * p.ratio - 1 : p.n_chosen);
+    if (SPREADS)
+        put_rest(to, min(n, p.n_chosen), n, pos);
     if (n <= p.n_chosen) {
-        for (uint i = tid; i < p.n_chosen; i += N_THREAD)
-            p.chosen.d[to + i] = i < n ? int(i) : -1;
+        for (uint i = tid; i < (SPREADS ? n : p.n_chosen); i += N_THREAD)
+            put(to, i, i < n ? i : 0xffffffffu);
         return;
     }
     uvec2 least = find_least(at, n);
@@ -78,7 +105,7 @@ void main()
         uint here = add_before(uint(is_above) << 16 | uint(is_equal));
         uint above = n_above + (here >> 16), equal = n_equal + (here & 0xffffu); /* with this one */
         if (is_above || (is_equal && equal <= least.y))
-            p.chosen.d[to + above + min(equal, least.y) - 1] = int(i);
+            put(to, above + min(equal, least.y) - 1, i);
         uint all = sums[N_THREAD - 1];
         n_above += all >> 16;
         n_equal += all & 0xffffu;

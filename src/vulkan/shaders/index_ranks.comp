@@ -17,7 +17,7 @@ layout(constant_id = 5) const uint PAGES = 0;   /* of a block; 0: positions are 
 const uint PAGE = 64;
 
 layout(push_constant) uniform Push {
-    Floats q, weights;
+    Floats q, weights; /* weights may be null: 1 */
     Ints pos, table, pages;
     Words ranks; /* [workgroups in x * PAGE] for each token; of blocks [workgroups in x] for each of its heads */
     Paged k;
@@ -65,7 +65,7 @@ void rank_position(uint t, uint page)
     for (uint head = 0; head < N_HEAD; head++) {
         load_query(t, head);
         float score = product(keys);
-        sum = fma(p.weights.d[t * N_HEAD + head], score < 0.0 ? 0.0 : score, sum);
+        sum = fma(is_null(p.weights) ? 1.0 : p.weights.d[t * N_HEAD + head], score < 0.0 ? 0.0 : score, sum);
     }
     p.ranks.d[(t * gl_NumWorkGroups.x + page) * PAGE + gl_LocalInvocationID.x] = rank_of(sum);
 }

@@ -15,6 +15,7 @@ import numpy as np
 DEFAULTS = dict(
     n_layer=3, n_embd=32, n_head=4, n_kv=2, hd=8, hd_v=0, n_rot=0, n_ff=48, n_expert=8, n_used=3, n_ff_exp=16, ctx=512, type="F16",
     n_shared=0,       # shared experts, each n_ff_exp wide
+    shared_gate=0,    # they stand behind a gate
     n_dense=0,        # leading dense layers
     qk_norm="",       # "head" or "all"
     fused_qkv=0, bias=0, o_bias=0, ffn_bias=0, tie=0, choice_bias=0, fused_gate_up=0,
@@ -39,6 +40,9 @@ DEFAULTS = dict(
     parts="",  # layers of one part each: m a state space, a attention, e experts, d a dense feed-forward part; the latter without gates; x a and e, of nextn
     moe_latent=0, n_ff_exps="", n_useds="",  # the width that experts work in; and by layer "16,0,..."
     compress="", compress_base=0.0, o_groups=0, o_rank=0,  # compressed keys, tokens for each by layer "0,4,..."; what they rotate by; grouped output
+    stream_rank=0,  # of gates, where streams are gated
+    index_run=0,  # an index of runs of so many positions, in layers of full attention
+    ngram=0, ngram_heads=2, ngram_width=8, ngram_conv=4, ngram_rows=23,  # embeddings of n-grams in front of layer 1: tokens, rows for each length and theirs
     streams=0, sinkhorn=4, stream_magnitude=0.0, hash_layers=0,  # hyper-connections, which mix streams or have a magnitude; leading layers whose experts a table gives by token
     nextn=0,  # layers behind the last for multi-token prediction; what is listed by layer has one for each of these, too
     min_log_decay=0.0,  # of a decay; then decays and gates are not low-rank
@@ -72,6 +76,8 @@ FAMILIES = dict(
     qwen2=dict(n_expert=0, bias=1),
     llama4=dict(n_layer=5, n_used=1, n_shared=1, moe_step=2),
     qwen35=dict(n_expert=0, n_layer=4, recurrent="1101", qk_norm="head", n_rot=4),
+    qwen4exp=dict(n_layer=4, recurrent="1110", qk_norm="head", hd=16, n_rot=4, n_shared=1, shared_gate=1, streams=4, stream_rank=6,
+                  index_heads=3, index_dim=32, index_chosen=16, index_run=4, ngram=3),
     afmoe=dict(n_layer=4, n_expert=6, n_shared=1, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.5, wnorm=1, window=9,
                out_gate="element", post_norms=1),
     exaone_moe=dict(arch="exaone-moe", n_layer=4, n_shared=1, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.5,
@@ -118,7 +124,7 @@ FAMILIES = dict(
     mistral3=dict(n_expert=0, yarn_factor=4.0, yarn_orig=16, yarn_log_mul=1.0, temperature_scale=0.1),
 )
 
-U32, F32, BOOL, STRING, ARRAY, I32 = 4, 6, 7, 8, 9, 5
+U32, F32, BOOL, STRING, ARRAY, I32, U64 = 4, 6, 7, 8, 9, 5, 10
 TYPES = dict(F32=0, F16=1, I32=26)
 
 
@@ -128,7 +134,7 @@ def text(s):
 
 def value(kind, v):
     return {U32: lambda: struct.pack("<I", v), I32: lambda: struct.pack("<i", v), F32: lambda: struct.pack("<f", v),
-            BOOL: lambda: struct.pack("<?", v), STRING: lambda: text(v)}[kind]()
+            BOOL: lambda: struct.pack("<?", v), U64: lambda: struct.pack("<Q", v), STRING: lambda: text(v)}[kind]()
 
 
 class Model:
@@ -261,11 +267,20 @@ def add_metadata(m):
         m.key("%.hash_layer_count", U32, c["hash_layers"])
     if c["streams"]:
         m.key("%.hyper_connection.count", U32, c["streams"])
-        if c["stream_magnitude"]:
+        if c["stream_rank"]:
+            m.key("%.hyper_connection.low_rank", U32, c["stream_rank"])
+        elif c["stream_magnitude"]:
             m.key("%.hyper_connection.magnitude", F32, c["stream_magnitude"])
         else:
             m.key("%.hyper_connection.sinkhorn_iterations", U32, c["sinkhorn"])
-        m.key("%.hyper_connection.epsilon", F32, 1e-6)
+        if not c["stream_rank"]:
+            m.key("%.hyper_connection.epsilon", F32, 1e-6)
+    if c["ngram"]:
+        add_ngram_metadata(m)
+    if c["index_run"]:
+        for key, v in (("head_count", "index_heads"), ("key_length", "index_dim"), ("top_k", "index_chosen")):
+            m.key("%.attention.indexer." + key, U32, c[v])
+        m.array("%.attention.compress_ratios", U32, [0 if is_recurrent(c, i) else c["index_run"] for i in range(c["n_layer"])])
     if c["latent"]:
         for key, v in (("key_length", c["latent"] + c["n_rot"]), ("value_length", c["latent"]), ("key_length_mla", c["hd"]), ("value_length_mla", c["hd_v"]),
                        ("kv_lora_rank", c["latent"]), ("q_lora_rank", c["q_rank"]), ("indexer.head_count", c["index_heads"]),
@@ -300,7 +315,7 @@ def add_metadata(m):
                 m.key("%." + key, U32, one)
         m.optional("%.moe_latent_size", U32, c["moe_latent"])
         m.optional("%.expert_shared_count", U32, c["n_shared"])
-        if m.name in ("ernie4_5_moe", "exaone_moe", "hy_v3", "granitemoe", "granite_swa", "granitehybrid", "hunyuan_moe", "laguna", "laguna_full", "step35") or c["parts"]:  # the width of all shared experts together
+        if m.name in ("ernie4_5_moe", "exaone_moe", "hy_v3", "qwen4exp", "granitemoe", "granite_swa", "granitehybrid", "hunyuan_moe", "laguna", "laguna_full", "step35") or c["parts"]:  # the width of all shared experts together
             m.key("%.expert_shared_feed_forward_length", U32, c["n_shared"] * c["n_ff_exp"])
         m.optional("%.leading_dense_block_count", U32, c["n_dense"])
         m.optional("%.expert_gating_func", U32, c["gating"])
@@ -349,6 +364,17 @@ def add_metadata(m):
         m.optional("%.rope.scaling.yarn_log_multiplier", F32, c["yarn_log_mul"])
 
 
+def add_ngram_metadata(m):
+    c, n_head = m.c, (m.c["ngram"] - 1) * m.c["ngram_heads"]
+    m.array("%.ple.layers", U32, [1])
+    for key, v in (("ngram_size", c["ngram"]), ("heads_per_ngram", c["ngram_heads"]), ("conv_kernel", c["ngram_conv"]), ("eos_token_id", 2)):
+        m.key("%.ple." + key, U32, v)
+    m.key("%.embedding_length_per_layer_input", U32, c["ngram_width"])
+    m.array("%.ple.layer_multipliers", U64, [23703703703701, 17000000000023, 9100000000003][:c["ngram"]])
+    m.array("%.ple.head_offsets", U64, [i * c["ngram_rows"] for i in range(n_head)])
+    m.array("%.ple.head_vocab_sizes", U64, [c["ngram_rows"] - i for i in range(n_head)])
+
+
 def add_norm(m, name):
     m.vector(name + ".weight", [m.c["n_embd"]], 0.15, 1)
     if m.c["norm_bias"]:
@@ -359,7 +385,8 @@ def add_attention(m, p, i):
     c = m.c
     hd_v = c["hd_v"] or c["hd"]
     n_q, n_k, n_v, n_embd = n_head(c, i) * c["hd"], n_kv(c, i) * c["hd"], n_kv(c, i) * hd_v, c["n_embd"]
-    add_norm(m, p + "attn_norm")
+    if not c["stream_rank"]:
+        add_norm(m, p + "attn_norm")
     n_q_row = 2 * n_q if c["recurrent"] and c["recurrence"] == "delta" else n_q  # each head's rows, then those of its gate
     parts = [("attn_qkv", n_q_row + n_k + n_v)] if c["fused_qkv"] else [("attn_q", n_q_row), ("attn_k", n_k), ("attn_v", n_v)]
     for name, n in parts:
@@ -376,7 +403,7 @@ def add_attention(m, p, i):
     if c["qk_norm"]:
         m.vector(p + "attn_q_norm.weight", [n_q if c["qk_norm"] == "all" else c["hd"]], 0.15, 1.25)
         m.vector(p + "attn_k_norm.weight", [n_k if c["qk_norm"] == "all" else c["hd"]], 0.15, 1.25)
-    if c["index_block"] and is_moe(c, i):
+    if c["index_block"] and is_moe(c, i) or c["index_run"]:
         for name, n in (("q", c["index_heads"]), ("k", 1)):
             m.matrix(p + "indexer." + name + "_proj.weight", [n_embd, n * c["index_dim"]], 1.5, "F32")
             m.vector(p + "indexer." + name + "_norm.weight", [c["index_dim"]], 0.15, 1.25)
@@ -448,11 +475,32 @@ def add_hyper_connection(m, p, n_mix, n_scale):
     m.vector(p + "_scale.weight", [n_scale], 0.3, 1)
 
 
+def add_stream_gates(m, p, has_mix):
+    n, rank = m.c["streams"] * m.c["n_embd"], m.c["stream_rank"]
+    m.vector(p + "_norm.weight", [n], 0.15, 1)
+    m.matrix(p + "_down.weight", [n, rank], 4)
+    m.matrix(p + "_up.weight", [rank, n], 2)
+    if has_mix:
+        m.matrix(p + "_inject.weight", [n, m.c["streams"]], 4)
+
+
+def add_ngrams(m, p):
+    c, n_embd, n = m.c, m.c["n_embd"], m.c["streams"] * m.c["n_embd"]
+    n_head = (c["ngram"] - 1) * c["ngram_heads"]
+    m.matrix("per_layer_token_embd.weight", [c["ngram_width"], n_head * c["ngram_rows"] + 5], np.sqrt(c["ngram_width"]))
+    m.matrix(p + "ple_key.weight", [n_head * c["ngram_width"], n], 1.2)
+    m.matrix(p + "ple_value.weight", [n_head * c["ngram_width"], n_embd], 1.2)
+    for part in ("key", "query", "conv"):
+        m.vector(p + "ple_norm_" + part + ".weight", [n], 0.15, 1)
+    m.vector(p + "ple_conv1d.weight", [c["ngram_conv"], n], 0.5)
+
+
 def add_delta_net(m, p):
     c = m.c
     n_embd, n_head, n_v = c["n_embd"], c["n_value_head"], c["n_value_head"] * c["state"]
     n_mixed = 2 * c["n_key_head"] * c["state"] + n_v
-    m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
+    if not c["stream_rank"]:
+        m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
     m.matrix(p + "attn_qkv.weight", [n_embd, n_mixed], 1.2)
     m.matrix(p + "attn_gate.weight", [n_embd, n_v], 1.2)
     m.matrix(p + "ssm_beta.weight", [n_embd, n_head], 1.3)
@@ -581,9 +629,13 @@ def add_layer(m, i):
         add_latent_attention(m, p, i)
     else:
         add_attention(m, p, i)
-    if not c["parallel"]:
+    if not c["parallel"] and not c["stream_rank"]:
         add_norm(m, p + ("post_attention_norm" if is_qwen else c["ffn_norm"]))
-    for part in ("attn", "ffn") if c["streams"] else ():
+    if c["ngram"] and i == 1:
+        add_ngrams(m, p)
+    for part in ("attn", "ffn") if c["stream_rank"] else ():
+        add_stream_gates(m, p + "hc_" + part, True)
+    for part in ("attn", "ffn") if c["streams"] and not c["stream_rank"] else ():
         n = 2 if c["stream_magnitude"] else 2 + c["streams"]
         add_hyper_connection(m, p + "hc_" + part, n * c["streams"], min(n, 3))
     if c["post_norms"]:
@@ -600,6 +652,8 @@ def add_layer(m, i):
     add_gated(m, p, "_exps", c["n_ff_exp"], 3, c["n_expert"])
     if c["n_shared"]:
         add_gated(m, p, "_shexp", c["n_shared"] * c["n_ff_exp"], 1.5)
+    if c["shared_gate"]:
+        m.vector(p + "ffn_gate_inp_shexp.weight", [c["n_embd"]], 2 / np.sqrt(c["n_embd"]))
 
 
 def has_short_convs(m):
@@ -612,10 +666,13 @@ def build(name, seed, options):
     m.n_vocab = n_vocab = add_tokenizer(m)
     # rows of unit variance; tied ones are smaller, and a larger norm spreads the logits again
     m.matrix("token_embd.weight", [m.c["n_embd"], n_vocab], 1.5 if m.c["tie"] else np.sqrt(m.c["n_embd"]))
-    m.vector("token_embd_norm.weight" if has_short_convs(m) else "output_norm.weight", [m.c["n_embd"]], 0.15, 2.5 if m.c["tie"] else 1)
+    if not m.c["stream_rank"]:
+        m.vector("token_embd_norm.weight" if has_short_convs(m) else "output_norm.weight", [m.c["n_embd"]], 0.15, 2.5 if m.c["tie"] else 1)
     if not m.c["tie"]:
         m.matrix("output.weight", [m.c["n_embd"], n_vocab], 4)
-    if m.c["streams"]:
+    if m.c["stream_rank"]:
+        add_stream_gates(m, "output_hc", False)
+    elif m.c["streams"]:
         add_hyper_connection(m, "output_hc", m.c["streams"], 1)
     if m.c["norm_bias"]:
         m.vector("output_norm.bias", [m.c["n_embd"]], 0.3)
