@@ -309,9 +309,8 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  * INDEX       in: q [n_head*dim][M], pos, table, pages, weights [n_head][M].  out: I32 [k][M], chosen positions,
  *             ascending: all that a token sees where these are at most k, and then -1, else k; of equal ones the first.
  *             state[0]: K, [dim][ATTENTION_BLOCK][1].  index.ratio above 1: K is a compressed cache, and entries are
- *             chosen.
- *             index.spreads: entries that are chosen, k at most, are put out as all their positions, and those behind
- * the last entry that the token sees follow, and then INT32_MAX: out is [k*ratio + ratio-1][M]. weights absent: 1.
+ *             chosen.  index.spreads: k at most are, and put out as all their positions; those behind the last entry
+ *             that the token sees follow, and then INT32_MAX: out is [k*ratio + ratio-1][M].  weights absent: 1.
  *             index.block: each head chooses blocks of so many positions for itself, by the largest product with a
  *             position of the block that the token sees; there are no weights.  out: I32 [n_head*k][M], k for each
  *             head as above. The last index.n_local blocks, of which the token's own is one, come before all others
@@ -355,8 +354,9 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             [n_stream][M] or absent, which becomes magnitude * sigmoid(mix / n_stream); no vec
  * STREAMS_OUT in: y [n][M], x [n_stream*n][M], mix with b as STREAMS_IN leaves it; without c streams are not mixed.
  *             out: the same x
- * STREAMS_MATCH  in: key [n_stream*n][M], query like key, value [n][M].  out: like key.  The root of s is that of
- *             max(|s|, 1e-6) with the sign of s
+ * STREAMS_MATCH
+ *             in: key [n_stream*n][M], query like key, value [n][M].  out: like key, may be key.  The root of s is that
+ *             of max(|s|, 1e-6), with the sign of s
  * ROUTE       in: x [n_embd][M], token ids I32 [M] where vec[3] is there.  out: ids I32 [k][M], weights F32 [k][M],
  *             scores F32 [n_expert][M] or absent: what choosing starts from, without vec[1] and on one scale: the
  *             softmax over all experts or the sigmoid of each, and 0 for experts of groups that were not kept.

@@ -1,6 +1,5 @@
 /* Hyper-connections (arXiv 2512.24880): a residual stream of several, which are weighed and added up in front of a
- * block and mixed behind it, by weights of each token's own. And what brings embeddings of n-grams into such streams.
- */
+ * block and mixed behind it, by weights of each token's own; and what brings embeddings of n-grams into them. */
 #include <math.h>
 #include <string.h>
 

@@ -312,7 +312,7 @@ struct model {
     bool has_layer_norms;  /* the norms of the residual stream take the mean away; else they are RMS norms */
     int64_t n_stream;      /* of the residual stream's parts; 1: there is just one */
     int64_t n_stream_mix;  /* numbers that weigh them around a block: n_stream * (n_stream + 2), twice n_stream where
-                              they  are not mixed, or n_stream where they are gated; 0: there is one stream */
+                              they are not mixed, or n_stream where they are gated; 0: there is one stream */
     int64_t n_stream_rank; /* of the gates of streams; 0: there are none */
     float stream_eps, stream_magnitude; /* as OP_STREAMS_IN takes these and the next */
     int64_t n_stream_iteration;
