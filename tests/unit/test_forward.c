@@ -527,7 +527,7 @@ static float *alone(struct forward_fixture *t, int j, const struct part *p)
 static void together_and_alone(struct forward_fixture *t, const struct part *parts, int n)
 {
     struct model_state *s[MAX_TEXT];
-    struct model_rows batch[MAX_TEXT];
+    struct model_rows batch[MAX_TEXT] = {{0}};
     int64_t n_out = 0;
     for (int j = 0; j < n; j++) {
         open_text(t, &s[j]);
@@ -836,6 +836,38 @@ static void after_a_failure_all_texts_are_as_before(void **state)
     }
 }
 
+/* Rows of the table that the batch needs, one after the other. */
+static void a_table_of_ngrams_that_cannot_be_read_loses_no_text(void **state)
+{
+    enum { ROWS = 97 };
+    struct forward_fixture *t = *state;
+    int n_failed = 0;
+    open_model(t, "qwen4exp", 0);
+    start(t, 128);
+    const struct ngram_table *g = &t->m->ngram;
+    for (uint64_t row = 0; row < ROWS; row += 7) {
+        struct three x = open_three(t);
+        store_fake_add_fault(t->store, (struct store_fault){.kind = row % 2 ? STORE_FAULT_ERROR : STORE_FAULT_SHORT,
+                                                            .file = g->file,
+                                                            .offset = g->offset + row * g->row_bytes,
+                                                            .n_times = 1});
+        err_code code = forward(t, x.batch, 3);
+        store_fake_clear_faults(t->store);
+        if (code != ERR_OK) {
+            n_failed++;
+            assert_int_equal(code, ERR_IO);
+            assert_non_null(strstr(t->e.text, "tensor per_layer_token_embd.weight"));
+        } else {
+            for (int j = 0; j < 3; j++)
+                assert_int_equal(model_state_truncate(x.s[j], 0), 0);
+            for (int j = 0; j < 3; j++)
+                bring(t, x.s[j], j, three_parts[j].begun);
+        }
+        go_on_and_close(t, &x);
+    }
+    assert_true(n_failed >= 5);
+}
+
 static bool count_down(void *user)
 {
     return --*(int *)user < 0;
@@ -967,6 +999,7 @@ int main(void)
         TEST(a_longer_draft_than_before_is_kept_as_well),
         TEST(after_a_failure_a_text_is_as_before),
         TEST(after_a_failure_all_texts_are_as_before),
+        TEST(a_table_of_ngrams_that_cannot_be_read_loses_no_text),
         TEST(wherever_it_is_cancelled_all_texts_are_as_before),
         TEST(a_pool_without_room_for_one_text_begins_none),
         TEST(work_space_is_resized_without_a_change_of_bits),
