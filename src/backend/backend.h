@@ -219,6 +219,7 @@ struct tensor paged_part(const struct paged *s, int64_t page, int64_t part);
     OP(STREAMS_IN, "out[t] = sum over streams i of a[t][i] * x[t][i], and what STREAMS_OUT takes")                     \
     OP(STREAMS_OUT, "x[t][i] = b[t][i] * y[t] + sum over streams j of c[t][j][i] * x[t][j]")                           \
     OP(STREAMS_MATCH, "out[t][i] = sigmoid(signed root of key[t][i] . query[t][i] / sqrt(n)) * value[t]")              \
+    OP(RESIDUALS, "out[t] = sum over residuals r, banked ones and x, of softmax(w . r / rms(r)) * r")                  \
     OP(ROUTE, "ids[t], weights[t] = top-k experts of router(x[t])")                                                    \
     OP(EXPERTS, "y[t][rank] = expert ids[t][rank] of x[t], for the experts that the slot table names")                 \
     OP(COMBINE, "out[t] = sum over ranks of weights[t][rank] * y[t][rank], then + shared")
@@ -239,8 +240,9 @@ enum act_fn {
     ACT_SWIGLU_OAI, /* gpt-oss's, clamped: kernels.h has the formula */
     ACT_NONE,       /* the gate itself */
     ACT_RELU,
-    ACT_SOFTPLUS,    /* log(1 + exp(x)) */
-    ACT_SILU_CLAMPED /* SiLU of what the limit leaves, not limited SiLU */
+    ACT_SOFTPLUS,     /* log(1 + exp(x)) */
+    ACT_SILU_CLAMPED, /* SiLU of what the limit leaves, not limited SiLU */
+    ACT_SITU          /* SiLU whose factor x, like up, is bent towards a bound: kernels.h has the formula */
 };
 enum rope_mode { ROPE_NORMAL, ROPE_NEOX };
 
@@ -271,7 +273,7 @@ struct rope_angles {
     int64_t temperature_span, temperature_shift;
 };
 
-enum { OP_MAX_IN = 6, OP_MAX_OUT = 4, OP_MAX_STATE = 3, OP_CONV_MAX_TAP = 16, OP_MAX_STREAM = 4 };
+enum { OP_MAX_IN = 6, OP_MAX_OUT = 4, OP_MAX_STATE = 3, OP_CONV_MAX_TAP = 16, OP_MAX_STREAM = 4, OP_MAX_BANK = 64 };
 
 /* Attention reduces over blocks of so many absolute positions, and over spans of those (docs/numerics.md). */
 enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
@@ -337,7 +339,7 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             dimension.  beta passes through sigmoid
  * SSM         as DELTA, but n_decay is 1 and beta is absent: it is softplus(alpha + dt), q and k are taken as they
  *             are, and nothing that the state has is subtracted from v (kernels.h).  vec[2]: skip [n_head_v]
- * ACT_MUL     in: gate, up.  out: like up.  act, act_limit.  Rows of gate may be shorter by a whole factor: an element
+ * ACT_MUL     in: gate, up.  out: like up.  act, its limits.  Rows of gate may be shorter by a whole factor: an element
  *             is then that of as many of up's, which follow each other, and there is no limit
  * ADD         in: a, b.  out: like them, may be a
  * SCALE       in: x.  out: like x, may be x.  scale; vec[0]: [1] or absent
@@ -357,6 +359,8 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  * STREAMS_MATCH
  *             in: key [n_stream*n][M], query like key, value [n][M].  out: like key, may be key.  The root of s is that
  *             of max(|s|, 1e-6), with the sign of s
+ * RESIDUALS   in: x [n][M], bank [n_bank*n][M].  out: like x, may be x.  vec[0]: w [n]; residuals: the first n_banked
+ *             of the bank's residuals count, x comes last, and rms(r) is sqrt(mean(r^2) + eps)
  * ROUTE       in: x [n_embd][M], token ids I32 [M] where vec[3] is there.  out: ids I32 [k][M], weights F32 [k][M],
  *             scores F32 [n_expert][M] or absent: what choosing starts from, without vec[1] and on one scale: the
  *             softmax over all experts or the sigmoid of each, and 0 for experts of groups that were not kept.
@@ -415,6 +419,10 @@ struct op {
             int64_t n_iteration; /* of Sinkhorn's algorithm, where there is c */
         } streams;               /* of STREAMS_IN */
         struct {
+            int64_t n_banked;
+            float eps;
+        } residuals;
+        struct {
             bool has_silu; /* act is SiLU; else there is none */
         } conv;
         struct {
@@ -425,7 +433,9 @@ struct op {
         } delta;                 /* of DELTA and SSM */
         struct {
             enum act_fn act;
-            float act_limit; /* of ACT_SILU and ACT_SILU_CLAMPED, for both factors (kernels.h); 0: none */
+            /* Of ACT_SILU and ACT_SILU_CLAMPED act_limit is for both factors (kernels.h), 0: none. Of ACT_SITU it is
+             * gate's bound, and act_up_limit is up's, 0: none. */
+            float act_limit, act_up_limit;
         };
         struct {
             enum route_score score;
@@ -441,7 +451,7 @@ struct op {
             /* [EXPERT_N_MATRIX] names of the file's tensors, for observers; borrowed. NULL: not to be observed. Where
              * one tensor holds two of the matrices, one name is NULL. */
             const char *const *tensors;
-            float act_limit; /* as of ACT_MUL */
+            float act_limit, act_up_limit; /* as of ACT_MUL */
         } experts;
     };
 };

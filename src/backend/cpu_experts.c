@@ -94,11 +94,11 @@ static void weigh(const struct expert_loop *x, int64_t row, int64_t m, float *ga
 static void activate(const struct expert_loop *x, float *out, const float *gate, const float *up, int64_t n)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
-    enum kernel_act_fn act = cpu_act_fn(x->op->experts.act);
-    float limit = x->op->experts.act_limit;
-    x->c->kernels->act_mul(act, limit, out, gate, d->is_ungated ? gate : up, n);
+    enum act_fn act = x->op->experts.act;
+    float limit = x->op->experts.act_limit, up_limit = x->op->experts.act_up_limit;
+    cpu_act_mul(x->c->kernels, act, limit, up_limit, out, gate, d->is_ungated ? gate : up, n);
     if (d->is_ungated)
-        x->c->kernels->act_mul(act, limit, out + d->n_ff, up, up, n);
+        cpu_act_mul(x->c->kernels, act, limit, up_limit, out + d->n_ff, up, up, n);
 }
 
 /* ---- sorted: an expert's tokens, tile by tile ------------------------------------------------------------------ */

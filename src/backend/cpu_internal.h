@@ -97,15 +97,19 @@ static inline bool cpu_attention_is_latent(const struct op *op)
     return k->buffer == v->buffer && k->off_bytes == v->off_bytes;
 }
 
-/* The kernel of an activation function. */
-static inline enum kernel_act_fn cpu_act_fn(enum act_fn act)
+/* y = act(gate) * up of n elements, with limits as ACT_MUL has them */
+static inline void cpu_act_mul(const struct kernels *k, enum act_fn act, float limit, float up_limit, float *y,
+                               const float *gate, const float *up, int64_t n)
 {
     static const enum kernel_act_fn fns[] = {
         [ACT_SILU] = KERNEL_SILU,         [ACT_GELU] = KERNEL_GELU,
         [ACT_SIGMOID] = KERNEL_SIGMOID,   [ACT_SWIGLU_OAI] = KERNEL_SWIGLU_OAI,
         [ACT_NONE] = KERNEL_NO_ACT,       [ACT_RELU] = KERNEL_RELU,
         [ACT_SOFTPLUS] = KERNEL_SOFTPLUS, [ACT_SILU_CLAMPED] = KERNEL_SILU_CLAMPED};
-    return fns[act];
+    if (act == ACT_SITU)
+        k->situ(limit, up_limit, y, gate, up, n);
+    else
+        k->act_mul(fns[act], limit, y, gate, up, n);
 }
 
 /* The functions of base/mem.h, whose bytes count as this device's, too. For all of its memory. Thread-safe. */

@@ -34,6 +34,7 @@ static cpu_op_fn *const op_fns[OP_N_KIND] = {
     [OP_STREAMS_IN] = cpu_op_streams_in,
     [OP_STREAMS_OUT] = cpu_op_streams_out,
     [OP_STREAMS_MATCH] = cpu_op_streams_match,
+    [OP_RESIDUALS] = cpu_op_residuals,
 };
 
 /* Scratch grows with the batch, and experts' slots may be closed to make room for it. So memory is reclaimed between

@@ -149,12 +149,12 @@ static void act_mul_row(void *arg, size_t t, int thread)
     float *y = tensor_row(&op->out[0], (int64_t)t);
     int64_t n_gate = op->in[0].ne[0], n = op->out[0].ne[0] / n_gate;
     if (n == 1) {
-        l->c->kernels->act_mul(cpu_act_fn(op->act), op->act_limit, y, gate, up, n_gate);
+        cpu_act_mul(l->c->kernels, op->act, op->act_limit, op->act_up_limit, y, gate, up, n_gate);
         return;
     }
     for (int64_t i = 0; i < n_gate; i++) {
         float by;
-        l->c->kernels->act_mul(cpu_act_fn(op->act), 0, &by, &gate[i], &one, 1);
+        cpu_act_mul(l->c->kernels, op->act, 0, 0, &by, &gate[i], &one, 1);
         for (int64_t j = i * n; j < (i + 1) * n; j++)
             y[j] = by * up[j];
     }

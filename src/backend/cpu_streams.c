@@ -1,5 +1,6 @@
-/* Hyper-connections (arXiv 2512.24880): a residual stream of several, which are weighed and added up in front of a
- * block and mixed behind it, by weights of each token's own; and what brings embeddings of n-grams into them. */
+/* Residual streams of which there are several. Hyper-connections (arXiv 2512.24880): they are weighed and added up in
+ * front of a block and mixed behind it, by weights of each token's own; and what brings embeddings of n-grams into
+ * them. Attention over residuals: those of earlier layers and the current one are added up by a softmax. */
 #include <math.h>
 #include <string.h>
 
@@ -182,4 +183,35 @@ static void streams_match_row(void *arg, size_t t, int thread)
 void cpu_op_streams_match(struct cpu *c, const struct op *op)
 {
     cpu_run_rows(c, op, op->in[0].ne[1], tensor_n_elem(&op->in[0]) > CPU_SERIAL_ELEMS, streams_match_row);
+}
+
+/* Element by element over pieces, once all weights are known: out may be x. */
+static void residuals_row(void *arg, size_t t, int thread)
+{
+    const struct cpu_row_loop *l = arg;
+    const struct op *op = l->op;
+    const struct kernels *kern = l->c->kernels;
+    const float *x = tensor_row(&op->in[0], (int64_t)t), *bank = tensor_row(&op->in[1], (int64_t)t);
+    const float *w = tensor_data(&op->vec[0]);
+    float *out = tensor_row(&op->out[0], (int64_t)t), by[OP_MAX_BANK + 1] = {0}, sum[PIECE], max = -INFINITY, all;
+    int64_t n = op->in[0].ne[0], n_banked = op->residuals.n_banked;
+    for (int64_t r = 0; r <= n_banked; r++) {
+        by[r] = kern->norm_dot(r < n_banked ? bank + r * n : x, w, n, op->residuals.eps);
+        max = by[r] > max ? by[r] : max;
+    }
+    kern->exp_sum(by, by, max, n_banked + 1, &all);
+    for (int64_t r = 0; r <= n_banked; r++)
+        by[r] = by[r] / all;
+    for (int64_t at = 0; at < n; at += PIECE) {
+        int64_t some = n - at < PIECE ? n - at : PIECE;
+        memset(sum, 0, sizeof sum);
+        for (int64_t r = 0; r <= n_banked; r++)
+            kern->fma_scalar(sum, (r < n_banked ? bank + r * n : x) + at, by[r], some);
+        memcpy(out + at, sum, (size_t)some * sizeof *sum);
+    }
+}
+
+void cpu_op_residuals(struct cpu *c, const struct op *op)
+{
+    cpu_run_rows(c, op, op->in[0].ne[1], tensor_n_elem(&op->in[1]) > CPU_SERIAL_ELEMS, residuals_row);
 }

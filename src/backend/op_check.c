@@ -384,6 +384,19 @@ static err_code check_streams_match(const struct op_checker *c)
     return check_alike(c, "out", &op->out[0], &op->in[0]);
 }
 
+static err_code check_residuals(const struct op_checker *c)
+{
+    const struct op *op = c->op;
+    int64_t n = op->in[0].ne[0], n_banked = op->residuals.n_banked;
+    TRY(check_rows(c, "x", &op->in[0], ANY, ANY));
+    int64_t n_bank = op->in[1].ne[0] / n;
+    TRY(check_rows(c, "the bank", &op->in[1], n_bank * n, n_token(op)));
+    CHECK(c, n_banked >= 1 && n_banked <= n_bank && n_banked <= OP_MAX_BANK,
+          "%lld of %lld residuals are banked, expected 1 to %d", (long long)n_banked, (long long)n_bank, OP_MAX_BANK);
+    TRY(check_needed_vec(c, 0, "w", n));
+    return check_alike(c, "out", &op->out[0], &op->in[0]);
+}
+
 static err_code check_attention(const struct op_checker *c)
 {
     const struct op *op = c->op;
@@ -470,11 +483,14 @@ static err_code check_clamp(const struct op_checker *c)
     return check_elements(c, 1);
 }
 
-/* The limit of an activation's factors. */
-static err_code check_limit(const struct op_checker *c, enum act_fn act, float limit)
+/* The limits of an activation's factors. */
+static err_code check_limits(const struct op_checker *c, enum act_fn act, float limit, float up_limit)
 {
-    bool can_have = act == ACT_SILU || act == ACT_SILU_CLAMPED;
-    CHECK(c, limit == 0 || (can_have && limit > 0), "the limit of activation %d is %g", (int)act, (double)limit);
+    bool is_situ = act == ACT_SITU, can_have = is_situ || act == ACT_SILU || act == ACT_SILU_CLAMPED;
+    CHECK(c, (limit == 0 && !is_situ) || (can_have && limit > 0), "the limit of activation %d is %g", (int)act,
+          (double)limit);
+    CHECK(c, up_limit == 0 || (is_situ && up_limit > 0), "the limit of up with activation %d is %g", (int)act,
+          (double)up_limit);
     return ERR_OK;
 }
 
@@ -486,7 +502,7 @@ static err_code check_act_mul(const struct op_checker *c)
     CHECK(c, up->ne[0] % gate->ne[0] == 0, "rows of %lld gates are for rows of %lld", (long long)gate->ne[0],
           (long long)up->ne[0]);
     CHECK(c, c->op->act_limit == 0 || up->ne[0] == gate->ne[0], "there is a limit, but not a gate for each element");
-    TRY(check_limit(c, c->op->act, c->op->act_limit));
+    TRY(check_limits(c, c->op->act, c->op->act_limit, c->op->act_up_limit));
     return check_alike(c, "out", &c->op->out[0], up);
 }
 
@@ -558,7 +574,7 @@ static err_code check_experts(const struct op_checker *c)
     TRY(check_tensor(c, "y", &op->out[0], ELEM_F32, d.n_embd, k, m));
     TRY(check_optional(c, "hidden rows", &op->out[1], ELEM_F32, slot_n_hidden(&d), k, m));
     CHECK(c, op->experts.sort_cutoff >= 1, "sort_cutoff is %lld", (long long)op->experts.sort_cutoff);
-    TRY(check_limit(c, op->experts.act, op->experts.act_limit));
+    TRY(check_limits(c, op->experts.act, op->experts.act_limit, op->experts.act_up_limit));
     for (int i = 0; i < EXPERT_N_MATRIX; i++)
         TRY(check_optional(c, "a bias", &op->vec[i], ELEM_F32, slot_matrix_rows(&d, i), n_expert, 1));
     return ERR_OK;
@@ -593,6 +609,7 @@ static err_code check_op(const struct op_checker *c)
     case OP_STREAMS_IN: return check_streams_in(c);
     case OP_STREAMS_OUT: return check_streams_out(c);
     case OP_STREAMS_MATCH: return check_streams_match(c);
+    case OP_RESIDUALS: return check_residuals(c);
     case OP_CONV: return check_conv(c);
     case OP_DELTA:
     case OP_SSM: return check_delta(c);

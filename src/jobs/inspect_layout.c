@@ -188,16 +188,19 @@ static const char *act_name(enum act_fn act, bool is_gated)
     case ACT_NONE: return "no activation";
     case ACT_RELU: return is_gated ? "ReGLU" : "squared ReLU";
     case ACT_SOFTPLUS: return "softplus";
+    case ACT_SITU: return "SiTU";
     case ACT_SIGMOID: break;
     }
     return "sigmoid";
 }
 
-static void say_act(struct inspect_words *w, enum act_fn act, bool is_gated, float limit)
+static void say_act(struct inspect_words *w, enum act_fn act, bool is_gated, float limit, float up_limit)
 {
     say(w, "%s", act_name(act, is_gated));
     if (limit > 0)
-        say(w, " clamped to %g", (double)limit);
+        say(w, act == ACT_SITU ? " within %g" : " clamped to %g", (double)limit);
+    if (up_limit > 0)
+        say(w, " times up within %g", (double)up_limit);
 }
 
 static void say_router(struct inspect_words *w, const struct moe_layer *y)
@@ -243,7 +246,7 @@ static void say_feed_forward(struct inspect_words *w, const struct model *m, con
         say(w, "none");
     if (l->ffn.down) {
         say(w, "dense: %lld wide, ", (long long)l->ffn.n_ff);
-        say_act(w, l->ffn.act, l->ffn.up, l->ffn.act_limit);
+        say_act(w, l->ffn.act, l->ffn.up, l->ffn.act_limit, l->ffn.act_up_limit);
     }
     if (!l->is_moe) {
         say_place(w, l);
@@ -251,7 +254,7 @@ static void say_feed_forward(struct inspect_words *w, const struct model *m, con
     }
     say(w, "%ssparse: %lld experts %u wide, ", l->ffn.down ? ", side by side with\n" : "", (long long)y->n_expert,
         f->layers[layer].n_ff_exp);
-    say_act(w, y->act, !m->expert_layers[y->experts_layer].shape.is_ungated, y->act_limit);
+    say_act(w, y->act, !m->expert_layers[y->experts_layer].shape.is_ungated, y->act_limit, y->act_up_limit);
     say(w, ", %lld for each token\n", (long long)y->n_used);
     say_router(w, y);
     if (l->routes_input)
@@ -260,10 +263,11 @@ static void say_feed_forward(struct inspect_words *w, const struct model *m, con
         say(w, "\nshared expert %lld wide%s", (long long)y->n_ff_shared, y->shared_gate_inp ? ", behind a gate" : "");
     if (y->shared_down && y->shared_act_limit != y->act_limit) {
         say(w, ", ");
-        say_act(w, y->act, y->shared_up, y->shared_act_limit);
+        say_act(w, y->act, y->shared_up, y->shared_act_limit, y->act_up_limit);
     }
     if (y->latent_down)
-        say(w, "\nrouted experts work in a space of %lld", (long long)y->n_latent);
+        say(w, "\nrouted experts work in a space of %lld%s", (long long)y->n_latent,
+            y->latent_norm.buffer ? ", their sum is normed" : "");
     say_place(w, l);
 }
 
@@ -288,6 +292,10 @@ static void say_around(struct inspect_words *w, const struct model *m)
             m->n_stream_rank                    ? "gated"
             : m->n_stream_mix > 2 * m->n_stream ? "mixed"
                                                 : "weighed");
+        comma = ", ";
+    }
+    if (m->bank_period) {
+        say(w, "%sattention over residuals, which are banked every %lld layers", comma, (long long)m->bank_period);
         comma = ", ";
     }
     if (m->has_layer_norms) {

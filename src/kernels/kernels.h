@@ -157,9 +157,14 @@ struct kernels {
 
     /* y = x / sqrt(mean(x^2) + eps) * w over n elements; w may be NULL (all ones); y may be x. */
     void (*rms_norm)(float *y, const float *x, const float *w, int64_t n, float eps);
+    /* The sum of x * w over n elements, over sqrt(mean(x^2) + eps). */
+    float (*norm_dot)(const float *x, const float *w, int64_t n, float eps);
     /* y = act(gate) * up (SWIGLU_OAI: as above); y may be gate or up. limit: 0, or of SILU that of both factors,
      * min(act(gate), limit) * clamp(up, -limit, limit). */
     void (*act_mul)(enum kernel_act_fn fn, float limit, float *y, const float *gate, const float *up, int64_t n);
+    /* SiTU: y = bound * tanh(gate / bound) / (1 + exp(-gate)) * (up_bound * tanh(up / up_bound)), or with up as it is
+     * where up_bound is 0; y may be gate or up. */
+    void (*situ)(float bound, float up_bound, float *y, const float *gate, const float *up, int64_t n);
     void (*add)(float *y, const float *a, const float *b, int64_t n);            /* y = a + b; y may be either */
     void (*fma_scalar)(float *y, const float *x, float a, int64_t n);            /* y = fma(a, x, y) */
     void (*exp_sum)(float *y, const float *x, float max, int64_t n, float *sum); /* y = exp(x - max), their sum */

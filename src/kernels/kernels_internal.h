@@ -97,6 +97,8 @@ KERNELS_ALWAYS_INLINE void kernels_prefetch(const uint8_t *w, struct kernel_pref
     void rms_norm_##suffix(float *y, const float *x, const float *w, int64_t n, float eps);                            \
     void act_mul_##suffix(enum kernel_act_fn fn, float limit, float *y, const float *gate, const float *up,            \
                           int64_t n);                                                                                  \
+    float norm_dot_##suffix(const float *x, const float *w, int64_t n, float eps);                                     \
+    void situ_##suffix(float bound, float up_bound, float *y, const float *gate, const float *up, int64_t n);          \
     void add_##suffix(float *y, const float *a, const float *b, int64_t n);                                            \
     void fma_scalar_##suffix(float *y, const float *x, float a, int64_t n);                                            \
     void exp_sum_##suffix(float *y, const float *x, float max, int64_t n, float *sum);                                 \
@@ -115,12 +117,12 @@ KERNELS_ALWAYS_INLINE void kernels_prefetch(const uint8_t *w, struct kernel_pref
 
 #define KERNELS_FILL_OPS(suffix)                                                                                       \
     .quantize_int8_32 = quantize_int8_32_##suffix, .quantize_int8_256 = quantize_int8_256_##suffix,                    \
-    .rms_norm = rms_norm_##suffix, .act_mul = act_mul_##suffix, .add = add_##suffix,                                   \
-    .fma_scalar = fma_scalar_##suffix, .exp_sum = exp_sum_##suffix, .rope = rope_##suffix, .conv = conv_##suffix,      \
-    .delta_rule = delta_rule_##suffix, .state_space = state_space_##suffix, .f32_to_f16 = f32_to_f16_##suffix,         \
-    .f16_to_f32 = f16_to_f32_##suffix, .f32_to_q8_0 = f32_to_q8_0_##suffix, .q8_0_to_f32 = q8_0_to_f32_##suffix,       \
-    .attn_block_f16 = attn_block_f16_##suffix, .attn_block_f32 = attn_block_f32_##suffix,                              \
-    .attn_merge = attn_merge_##suffix
+    .rms_norm = rms_norm_##suffix, .norm_dot = norm_dot_##suffix, .act_mul = act_mul_##suffix, .situ = situ_##suffix,  \
+    .add = add_##suffix, .fma_scalar = fma_scalar_##suffix, .exp_sum = exp_sum_##suffix, .rope = rope_##suffix,        \
+    .conv = conv_##suffix, .delta_rule = delta_rule_##suffix, .state_space = state_space_##suffix,                     \
+    .f32_to_f16 = f32_to_f16_##suffix, .f16_to_f32 = f16_to_f32_##suffix, .f32_to_q8_0 = f32_to_q8_0_##suffix,         \
+    .q8_0_to_f32 = q8_0_to_f32_##suffix, .attn_block_f16 = attn_block_f16_##suffix,                                    \
+    .attn_block_f32 = attn_block_f32_##suffix, .attn_merge = attn_merge_##suffix
 
 KERNELS_DECLARE_OPS(scalar)
 KERNELS_DECLARE_OPS(reference)

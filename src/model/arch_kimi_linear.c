@@ -1,7 +1,9 @@
 /* kimi-linear (Kimi Linear 48B-A3B): gated delta nets with a decay for each key dimension (KDA), and latent attention
  * without rope in the layers that have heads of keys; sigmoid scores with a bias for choosing, weights renormalised, a
  * shared expert, leading dense layers. bailingmoe3 (Ling 3) is of the same kind: its decays have a lower bound, they
- * and the gates of outputs are not low-rank, and attention has rope and gates. */
+ * and the gates of outputs are not low-rank, and attention has rope and gates. So is kimi-k3: its decays may have a
+ * lower bound, gates of outputs are not low-rank, attention has gates, experts work in a latent space, activations are
+ * SiTU, and parts see a sum of the residual stream and banked ones. */
 #include <stdio.h>
 
 #include "gguf/gguf.h"
@@ -52,7 +54,8 @@ static err_code load_kda(struct loader *l, int64_t layer, struct recurrent *r, s
     TRY(load_weight(l, layer, "attn_v.weight", n_embd, n, &r->v, e));
     TRY(load_gates(l, layer, "f", r->n_alpha, r, &r->alpha_in, &r->alpha, e));
     TRY(load_weight(l, layer, "ssm_beta.weight", n_embd, r->n_head_v, &r->beta, e));
-    TRY(load_gates(l, layer, "g", n, r, &r->z_in, &r->z, e));
+    TRY(load_find(l, layer, "ssm_g.weight") ? load_weight(l, layer, "ssm_g.weight", n_embd, n, &r->z, e)
+                                            : load_gates(l, layer, "g", n, r, &r->z_in, &r->z, e));
     TRY(load_vector(l, layer, "ssm_dt.bias", r->n_alpha, true, &r->dt, e));
     TRY(load_head_numbers(l, layer, "ssm_a", r->n_head_v, &r->a, e));
     TRY(load_vector(l, layer, "ssm_norm.weight", r->n_norm, true, &r->norm, e));
@@ -82,15 +85,16 @@ err_code arch_kimi_linear_load(struct loader *l, struct err *e)
     return load_layers(l, &rules, false, e);
 }
 
+static const struct f32_range bound_range = {-100, -1e-3f, false};
+
 err_code arch_bailingmoe3_load(struct loader *l, struct err *e)
 {
     static const struct moe_rules rules = {.score = ROUTE_SIGMOID};
-    static const struct f32_range range = {-100, -1e-3f, false};
     float min_log_decay = 0;
     bool is_safe = true;
     l->can_mtp = true;
     TRY(load_layers(l, &rules, true, e));
-    TRY(load_f32(l, "kda.gate_lower_bound", &range, &min_log_decay, e));
+    TRY(load_f32(l, "kda.gate_lower_bound", &bound_range, &min_log_decay, e));
     TRY(load_bool_opt(l, "kda.safe_gate", &is_safe, e));
     if (!is_safe)
         return err_set(e, ERR_UNSUPPORTED, "%s: bailingmoe3.kda.safe_gate is false: this version takes true",
@@ -103,4 +107,48 @@ err_code arch_bailingmoe3_load(struct loader *l, struct err *e)
         TRY(load_act_limits(l, i, y, e));
     }
     return ERR_OK;
+}
+
+static err_code load_situ(struct loader *l, struct layer *y, struct err *e)
+{
+    static const struct f32_range range = {1e-6f, 1e6f, false};
+    float bound = 0, up_bound = 0;
+    TRY(load_f32(l, "activation.situ_beta", &range, &bound, e));
+    TRY(load_f32(l, "activation.situ_linear_beta", &load_factor_range, &up_bound, e));
+    y->ffn.act = y->moe.act = ACT_SITU;
+    y->ffn.act_limit = y->moe.act_limit = y->moe.shared_act_limit = bound;
+    y->ffn.act_up_limit = y->moe.act_up_limit = up_bound;
+    return ERR_OK;
+}
+
+static err_code negate(struct backend *device, const struct tensor *t, struct err *e)
+{
+    size_t n_bytes = tensor_bytes(t);
+    float *x = mem_alloc(n_bytes);
+    err_code code = x ? backend_read(device, t, x, e) : err_nomem(e, n_bytes, "decays");
+    for (int64_t i = 0; code == ERR_OK && i < tensor_n_elem(t); i++)
+        x[i] = -x[i];
+    if (code == ERR_OK)
+        backend_write(device, t, x);
+    mem_free(x);
+    return code;
+}
+
+/* The decays' bound. Files have `a` as decays without a bound take it; those with one take it with the other sign. */
+static err_code load_bound(struct loader *l, int64_t layer, struct recurrent *r, struct err *e)
+{
+    TRY(load_f32_opt(l, "kda.gate_lower_bound", &bound_range, &r->min_log_decay, e));
+    return r->min_log_decay < 0 ? negate(load_device(l, layer), &r->a, e) : ERR_OK;
+}
+
+err_code arch_kimi_k3_load(struct loader *l, struct err *e)
+{
+    static const struct moe_rules rules = {.score = ROUTE_SIGMOID};
+    TRY(load_layers(l, &rules, false, e));
+    for (int64_t i = 0; i < l->m->n_layer; i++) {
+        struct layer *y = &l->m->layers[i];
+        TRY(y->is_recurrent ? load_bound(l, i, &y->recurrent, e) : load_attention_gate(l, i, ACT_SIGMOID, &y->attn, e));
+        TRY(load_situ(l, y, e));
+    }
+    return load_residuals(l, e);
 }

@@ -5,10 +5,10 @@
  *   logits = output(norm(x))
  *
  * Everything is enqueued on the device of the layer's stage; only the MoE layers of a model whose experts are not all
- * resident wait for it. From one stage to the next the residual stream and what all layers use of a token (angles,
- * embeddings for layers) go through the host's memory; lists and page tables are written to each. The last layer
- * computes its second half, unless multi-token prediction needs all, and the output its product, only for the rows of
- * logits that were asked for.
+ * resident wait for it. From one stage to the next the residual stream, banked ones and what all layers use of a token
+ * (angles, embeddings for layers) go through the host's memory; lists and page tables are written to each. The last
+ * layer computes its second half, unless multi-token prediction or a sum with banked residuals needs all, and the
+ * output its product, only for the rows of logits that were asked for.
  *
  * A batch is the tokens of one forward pass, which may be those of several texts: each text's follow each other. A
  * ubatch are those whose attention or dense feed-forward is computed at once. Routed experts take the whole batch, so
@@ -32,6 +32,8 @@ struct pass pass_ubatch(const struct pass *p, int64_t first)
     u.x = tensor_rows(p->x, first, u.n);
     if (p->mix.buffer)
         u.mix = tensor_rows(p->mix, first, u.n);
+    if (p->bank.buffer)
+        u.bank = tensor_rows(p->bank, first, u.n);
     block_cut_entries(p, &u);
     u.pos = list_part(p->pos, first, u.n);
     u.table = list_part(p->table, first, u.n);
@@ -59,7 +61,8 @@ static void dense_ffn(const struct pass *p, const struct ffn *f, const struct te
                                            .in = {gate, f->up ? up : gate},
                                            .out = {gate},
                                            .act = f->act,
-                                           .act_limit = f->act_limit});
+                                           .act_limit = f->act_limit,
+                                           .act_up_limit = f->act_up_limit});
         backend_enqueue(
             p->b,
             &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {x}, .weight = {f->down}, .vec = {f->down_bias}});
@@ -101,10 +104,11 @@ static void add_ffn(const struct pass *p, const struct layer *y, const struct te
     block_end(p, h, out);
 }
 
-/* Whether layer i goes on with the kept tokens alone once its attention has seen all. */
+/* Whether layer i goes on with the kept tokens alone once its attention has seen all. Banked residuals are not cut:
+ * with them it goes on with all or with none. */
 static bool is_cut(const struct pass *p, int64_t i)
 {
-    return i == p->m->n_layer - 1 && p->n_out < p->n && !p->m->mtp.proj;
+    return i == p->m->n_layer - 1 && p->n_out < p->n && !p->m->mtp.proj && (!p->m->bank_period || p->n_out == 0);
 }
 
 /* to = x, or of its tokens those in `rows` (NULL: all); nothing where they are the same */
@@ -339,6 +343,7 @@ err_code pass_layer(struct pass *p, int64_t i, struct err *e)
         block_mix(&ubatch, i);
         note_done(p, ubatch.n);
     }
+    p->n_banked += block_banks(p->m, i);
     if (is_cut(p, i))
         cut_to_out(p);
     note_done(p, p->n);
@@ -535,6 +540,8 @@ static err_code cross(struct pass *p, const struct pass *before, struct err *e)
     int64_t n_token_all = m->n_token_embd * m->n_layer;
     struct tensor room = p->w->rope;
     TRY(bring(p, before->b, &before->x, &p->x, e));
+    if (p->n_banked)
+        TRY(bring(p, before->b, &before->bank, &p->bank, e));
     for (int i = 0; i < m->n_rope; i++) {
         p->rope[i] = tensor_shaped(room, m->ropes[i].n_rot, p->n);
         room.off_bytes += tensor_bytes(&p->rope[i]);
@@ -584,6 +591,7 @@ static err_code begin_stage(struct pass *p, int stage, struct err *e)
     p->h = tensor_shaped(p->w->h, p->m->n_embd, p->n);
     p->spare = is_one ? p->h : p->w->spare;
     p->mix = is_one ? (struct tensor){0} : tensor_shaped(p->w->mix, p->w->sizes.n_mix, p->n);
+    p->bank = tensor_shaped(p->w->bank, p->w->sizes.n_bank, p->n);
     pass_write_positions(p);
     write_slots(p);
     pass_write_page_tables(p);
@@ -607,11 +615,12 @@ static err_code run(struct pass *p, struct err *e)
             TRY(report_hidden(p, i, e));
         }
     }
-    if (m->mtp.proj) {
+    if (m->mtp.proj)
         mtp_store(p);
-        if (p->n_out < p->n)
-            cut_to_out(p);
-    }
+    if (p->n_banked && p->x.ne[1])
+        block_residuals(p, &m->out_streams, &p->x, &p->x);
+    if (p->n_out < p->x.ne[1])
+        cut_to_out(p);
     struct stage_work *last = &p->work->stages[m->n_stage - 1];
     last->kept = p->x;
     last->normed = p->h;

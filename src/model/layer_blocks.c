@@ -55,13 +55,40 @@ static void begin_gated(const struct pass *p, const struct stream_weights *s, co
                                        .streams = {.magnitude = m->stream_magnitude}});
 }
 
+void block_residuals(const struct pass *p, const struct stream_weights *s, const struct tensor *x,
+                     const struct tensor *out)
+{
+    backend_enqueue(p->b, &(struct op){.kind = OP_RESIDUALS,
+                                       .in = {*x, p->bank},
+                                       .out = {*out},
+                                       .vec = {s->score},
+                                       .residuals = {.n_banked = p->n_banked, .eps = p->m->norm_eps}});
+}
+
+void block_bank(const struct pass *p)
+{
+    int64_t n = p->m->n_embd;
+    backend_enqueue(p->b, &(struct op){.kind = OP_HEADS,
+                                       .in = {p->x},
+                                       .out = {p->bank},
+                                       .heads = {.n_head = 1,
+                                                 .in_dim = n,
+                                                 .n_in = n,
+                                                 .out_dim = p->bank.ne[0],
+                                                 .out_off = p->n_banked * n,
+                                                 .n_out = n}});
+    backend_clear(p->b, &p->x);
+}
+
 void block_begin(const struct pass *p, const struct stream_weights *s, const struct tensor *x, const struct tensor *mix,
                  const struct tensor *norm, const struct tensor *norm_bias, const struct tensor *h)
 {
     static const struct tensor no_weights;
     const struct model *m = p->m;
     if (m->n_stream == 1) {
-        block_norm_rows(p, x, norm, norm_bias, h);
+        if (p->n_banked)
+            block_residuals(p, s, x, h);
+        block_norm_rows(p, p->n_banked ? h : x, norm, norm_bias, h);
         return;
     }
     if (s->down) {

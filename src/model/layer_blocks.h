@@ -37,6 +37,8 @@ struct pass {
     struct tensor x, h;     /* the residual stream, [n_stream * n_embd][n], and room for a branch of it, [n_embd][n] */
     struct tensor spare;    /* as large as x; h where there is one stream */
     struct tensor mix;      /* the tokens' weights of several streams */
+    struct tensor bank;     /* [n_bank * n_embd][n], what x was when layers banked it; */
+    int64_t n_banked;       /* so many have */
     struct tensor out_rows; /* the tokens whose results are kept; once x holds these alone, else absent */
     struct tensor rope[MODEL_MAX_ROPE];         /* [n_rot][n] */
     struct entry_list entries[MODEL_MAX_RATIO]; /* of each of the model's ratios */
@@ -73,8 +75,21 @@ void block_scale(const struct pass *p, const struct tensor *x, float number, con
 /* out = x + y */
 void block_add(const struct pass *p, const struct tensor *x, const struct tensor *y, const struct tensor *out);
 
-/* h = what a block begins with: the norm of x (block_norm_rows) or, of several streams, of their weighted sum, or the
- * mean of gated streams; `mix` then gets what weighs them behind the block. */
+/* out = the weighted sum of the banked residual streams, of which there are some, and x; out may be x. */
+void block_residuals(const struct pass *p, const struct stream_weights *s, const struct tensor *x,
+                     const struct tensor *out);
+
+/* Whether layer i banks the residual stream. */
+static inline bool block_banks(const struct model *m, int64_t i)
+{
+    return m->bank_period && i % m->bank_period == 0;
+}
+
+/* Banks x, which begins anew. */
+void block_bank(const struct pass *p);
+
+/* h = what a block begins with: the norm of x (block_norm_rows) or, of several streams or banked ones, of their
+ * weighted sum, or the mean of gated streams; of several `mix` then gets what weighs them behind the block. */
 void block_begin(const struct pass *p, const struct stream_weights *s, const struct tensor *x, const struct tensor *mix,
                  const struct tensor *norm, const struct tensor *norm_bias, const struct tensor *h);
 

@@ -1,4 +1,4 @@
-/* Several residual streams, as files have what weighs them. */
+/* Several residual streams, or banked ones, as files have what weighs them. */
 #include <stdio.h>
 
 #include "gguf/gguf.h"
@@ -109,4 +109,25 @@ err_code load_gated_streams(struct loader *l, int64_t layer, struct layer *y, st
 err_code load_gated_out_streams(struct loader *l, struct err *e)
 {
     return load_gate(l, LOAD_OUTPUT, "output_hc", false, &l->m->out_norm, &l->m->out_streams, e);
+}
+
+/* ---- banked residuals -------------------------------------------------------------------------------------------- */
+
+err_code load_residuals(struct loader *l, struct err *e)
+{
+    struct model *m = l->m;
+    TRY(load_u32(l, "attn_res.block_size", &m->bank_period, e));
+    if (m->bank_period == 0)
+        return ERR_OK;
+    m->n_bank = (m->n_layer + m->bank_period - 1) / m->bank_period;
+    if (m->n_bank > OP_MAX_BANK)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: %s.attn_res.block_size is %lld: %lld layers bank their residuals, expected at most %d",
+                       gguf_file_path(l->g, 0), m->arch, (long long)m->bank_period, (long long)m->n_bank, OP_MAX_BANK);
+    for (int64_t i = 0; i < m->n_layer; i++) {
+        struct layer *y = &m->layers[i];
+        TRY(load_vector(l, i, "attn_res_score.weight", m->n_embd, true, &y->attn_streams.score, e));
+        TRY(load_vector(l, i, "ffn_res_score.weight", m->n_embd, true, &y->ffn_streams.score, e));
+    }
+    return load_vector(l, LOAD_OUTPUT, "output_res_score.weight", m->n_embd, true, &m->out_streams.score, e);
 }

@@ -744,8 +744,12 @@ err_code load_expert_rules(struct loader *l, const struct model_device *d, const
                            struct expert_rules *out, struct err *e)
 {
     const struct expert_layer *x = &l->m->expert_layers[y->experts_layer];
-    *out = (struct expert_rules){
-        .n_embd = y->n_latent, .n_expert = y->n_expert, .n_used = y->n_used, .act = y->act, .act_limit = y->act_limit};
+    *out = (struct expert_rules){.n_embd = y->n_latent,
+                                 .n_expert = y->n_expert,
+                                 .n_used = y->n_used,
+                                 .act = y->act,
+                                 .act_limit = y->act_limit,
+                                 .act_up_limit = y->act_up_limit};
     memcpy(out->tensors, y->tensors, sizeof out->tensors);
     memcpy(out->bias, y->bias, sizeof out->bias);
     return d->device == l->m->device ? ERR_OK : load_expert_bias(l, d->device, x, out->bias, e);
@@ -754,12 +758,17 @@ err_code load_expert_rules(struct loader *l, const struct model_device *d, const
 /* What goes into the routed experts and comes out of them, where they work in a narrower space. */
 static err_code load_latent(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e)
 {
-    const struct gguf_tensor *down = load_find(l, layer, "ffn_latent_down.weight");
+    bool is_k3 = load_find(l, layer, "ffn_routed_down.weight") != NULL; /* Kimi K3 has names of its own */
+    const char *in = is_k3 ? "ffn_routed_down.weight" : "ffn_latent_down.weight";
+    const struct gguf_tensor *down = load_find(l, layer, in);
     y->n_latent = down ? (int64_t)down->ne[1] : y->n_embd;
     if (!down)
         return ERR_OK;
-    TRY(load_weight(l, layer, "ffn_latent_down.weight", y->n_embd, y->n_latent, &y->latent_down, e));
-    return load_weight(l, layer, "ffn_latent_up.weight", y->n_latent, y->n_embd, &y->latent_up, e);
+    y->norm_eps = l->m->norm_eps;
+    TRY(load_weight(l, layer, in, y->n_embd, y->n_latent, &y->latent_down, e));
+    TRY(load_vector(l, layer, "ffn_routed_norm.weight", y->n_latent, false, &y->latent_norm, e));
+    return load_weight(l, layer, is_k3 ? "ffn_routed_up.weight" : "ffn_latent_up.weight", y->n_latent, y->n_embd,
+                       &y->latent_up, e);
 }
 
 /* The tensors of gate and up, which may be one: of experts without a gate it is up, whose halves stand for both. */

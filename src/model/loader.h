@@ -191,6 +191,10 @@ MUST_USE err_code load_ngrams(struct loader *l, struct err *e);
 /* Finds c->ratio among the model's ratios, or adds it. */
 MUST_USE err_code load_list_ratio(struct loader *l, struct compressed_attention *c, struct err *e);
 
+/* Loads attention over residuals: how often these are banked, and what weighs them in front of the parts of layers,
+ * which are loaded, and of the output (attn_res_score and its like). */
+MUST_USE err_code load_residuals(struct loader *l, struct err *e);
+
 /* Loads the limits of the factors of a layer's activations, if there are any. Dense layers have the shared experts'. */
 MUST_USE err_code load_act_limits(struct loader *l, int64_t layer, struct layer *y, struct err *e);
 

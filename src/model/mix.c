@@ -474,6 +474,8 @@ void block_mix(const struct pass *p, int64_t i)
     if (!y->attn_norm.buffer)
         return;
     block_begin(p, &y->attn_streams, &p->x, &p->mix, &y->attn_norm, &y->attn_norm_bias, &h);
+    if (block_banks(p->m, i))
+        block_bank(p);
     if (y->is_recurrent)
         recurrent(p, i, &h);
     else if (y->attn.is_compressed)

@@ -179,7 +179,7 @@ enum { MODEL_MAX_ROPE = 4, MODEL_MAX_RATIO = 2 };
 struct ffn {
     int64_t n_ff; /* its width */
     enum act_fn act;
-    float act_limit;                             /* as OP_ACT_MUL takes it */
+    float act_limit, act_up_limit;               /* as OP_ACT_MUL takes them */
     struct weight *gate, *up;                    /* [n_ff][n_embd] */
     struct weight *down;                         /* [n_embd][n_ff] */
     struct tensor gate_bias, up_bias, down_bias; /* [n_ff], [n_ff], [n_embd]; may be absent */
@@ -187,12 +187,16 @@ struct ffn {
 
 /* Where the residual stream is several, what weighs them around a block (OP_STREAMS_IN). The streams are normed as one
  * row for the products. Or each is normed for itself, by weights of its own, and the block begins with the mean of
- * gated streams, which is not normed again: sigmoid(up . silu(down . streams / n_stream)) * streams. */
+ * gated streams, which is not normed again: sigmoid(up . silu(down . streams / n_stream)) * streams.
+ *
+ * Where earlier residuals are banked, `score` alone, which weighs these and the stream in front of it (OP_RESIDUALS).
+ */
 struct stream_weights {
     struct weight *mix;        /* [n_stream_mix][n_stream * n_embd], of the normed streams; in front of the output
                                   [n_stream] rows, or NULL where streams are gated */
     struct tensor scale, base; /* [1 to 3]; a number for each row; absent where streams are gated */
     struct weight *down, *up;  /* [n_stream_rank][n_stream * n_embd] and the other way round; NULL: there is no gate */
+    struct tensor score;       /* [n_embd], of banked ones */
 };
 
 /* What brings embeddings of n-grams (struct ngram_table) into the streams in front of a layer: with e those of a token
@@ -209,7 +213,7 @@ struct ngram_weights {
 
 struct layer {
     struct ngram_weights ngram;                      /* of a recurrent layer */
-    struct stream_weights attn_streams, ffn_streams; /* in models of several streams */
+    struct stream_weights attn_streams, ffn_streams; /* in models of several streams, or of banked ones */
     struct tensor attn_norm; /* [n_embd], or of all streams where they are gated; absent: nothing is mixed, the layer is
                                 a feed-forward part alone */
     struct tensor attn_norm_bias, ffn_norm_bias; /* [n_embd]; may be absent */
@@ -316,6 +320,9 @@ struct model {
     int64_t n_stream_rank; /* of the gates of streams; 0: there are none */
     float stream_eps, stream_magnitude; /* as OP_STREAMS_IN takes these and the next */
     int64_t n_stream_iteration;
+    int64_t bank_period; /* each layer whose number is a multiple banks the residual stream, which begins anew with what
+                            its first part adds; what parts and the output see is a sum of all; 0: none does */
+    int64_t n_bank;      /* layers that do */
     int n_ratio;
     int64_t ratios[MODEL_MAX_RATIO]; /* [n_ratio] all that layers with compressed caches have */
     int entry_rope;                  /* index into ropes: by which their entries are rotated */
@@ -332,7 +339,7 @@ struct model {
     struct weight *token_embed_proj;   /* [n_layer * n_token_embd][n_embd] */
     struct tensor token_embed_norm;    /* [n_token_embd] */
     float residual_scale;              /* a layer's two parts are multiplied by this before they are added */
-    struct stream_weights out_streams; /* of several streams */
+    struct stream_weights out_streams; /* of several streams, or of banked ones */
     struct tensor out_norm;            /* [n_embd], or as attn_norm */
     struct tensor out_norm_bias;       /* [n_embd]; may be absent */
     struct weight *output;             /* [n_vocab][n_embd]; `embed` where the file ties them */

@@ -16,6 +16,7 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
                            .n_mix = m->n_stream_mix,
                            .n_stream_rank = m->n_stream_rank,
                            .n_stream_gate = m->n_stream_rank ? m->n_stream * m->n_embd : 0,
+                           .n_bank = m->n_bank * m->n_embd,
                            .n_mtp = m->mtp.proj && s->end == m->n_layer ? m->n_stream * m->n_embd : 0,
                            .n_ratio = m->n_ratio,
                            .n_entry_rot = m->ropes[m->entry_rope].n_rot};
@@ -239,7 +240,7 @@ size_t model_work_token_bytes(const struct model_work *w)
 static err_code create_crossing(struct model_work *w, int64_t n_batch, struct err *e)
 {
     const struct work_sizes *d = &w->stages[0].sizes;
-    int64_t most = max_i64(max_i64(d->n_residual, d->n_chosen), max_i64(d->n_rope, d->n_token_all));
+    int64_t most = max_i64(max_i64(d->n_residual, d->n_bank), max_i64(d->n_chosen, max_i64(d->n_rope, d->n_token_all)));
     size_t n = (size_t)(most * n_batch) * sizeof(float);
     mem_free(w->crossing);
     w->crossing = w->n_stage > 1 ? mem_alloc(n) : NULL;

@@ -11,6 +11,7 @@ struct work_sizes {
     int64_t n_embd, n_vocab;
     int64_t n_residual;                 /* n_embd of all streams of the residual stream */
     int64_t n_spare, n_mix;             /* n_residual, and numbers a token that weigh streams; 0: there is one stream */
+    int64_t n_bank;                     /* of banked residual streams */
     int64_t n_recurrent;                /* n_batch in a model with recurrent layers, else 0 */
     int64_t n_next;                     /* n_embd in a model with experts, else 0 */
     int64_t n_branch;                   /* n_embd where a layer has experts and a dense branch, else 0 */
@@ -43,6 +44,7 @@ enum { ENTRY_LISTS = 4 };
     TENSOR(rope, ELEM_F32, d->n_rope, d->n_batch)    /* the model's tables, one after the other */                     \
     TENSOR(x, ELEM_F32, d->n_residual, d->n_batch)   /* the residual stream */                                         \
     TENSOR(spare, ELEM_F32, d->n_spare, d->n_batch)  /* as x, where it is several streams */                           \
+    TENSOR(bank, ELEM_F32, d->n_bank, d->n_batch)    /* what x was when layers banked it */                            \
     TENSOR(mix, ELEM_F32, d->n_mix, d->n_batch)      /* what weighs these */                                           \
     TENSOR(next_mix, ELEM_F32, d->n_mix, d->n_batch) /* the same for what the next layer's router is shown */          \
     TENSOR(next_streams, ELEM_F32, d->n_spare, 1)                                                                      \

@@ -193,6 +193,7 @@ static struct waves make_waves(const struct moe_work *w, const struct moe_layer 
                           .layer = l->experts_layer,
                           .act = l->act,
                           .act_limit = l->act_limit,
+                          .act_up_limit = l->act_up_limit,
                           .bias = l->bias,
                           .tensors = l->tensors,
                           .x = c->latent,
@@ -217,6 +218,12 @@ static void enqueue_combine(const struct moe_work *w, const struct moe_layer *l,
         return;
     }
     backend_enqueue(w->device, &(struct op){.kind = OP_COMBINE, .in = {c->y, weights}, .out = {sum}});
+    if (l->latent_norm.buffer)
+        backend_enqueue(w->device, &(struct op){.kind = OP_RMS_NORM,
+                                                .in = {sum},
+                                                .out = {sum},
+                                                .vec = {l->latent_norm},
+                                                .norm = {.n = l->n_latent, .eps = l->norm_eps}});
     backend_enqueue(w->device, &(struct op){.kind = OP_MATMUL, .in = {sum}, .out = {*out}, .weight = {l->latent_up}});
     if (c->shared.buffer)
         backend_enqueue(w->device, &(struct op){.kind = OP_ADD, .in = {*out, c->shared}, .out = {*out}});
@@ -363,9 +370,12 @@ static void enqueue_shared(const struct moe_work *w, const struct moe_layer *l, 
     if (!l->shared_up)
         up = gate;
     backend_enqueue(b, &first);
-    backend_enqueue(
-        b, &(struct op){
-               .kind = OP_ACT_MUL, .in = {gate, up}, .out = {gate}, .act = l->act, .act_limit = l->shared_act_limit});
+    backend_enqueue(b, &(struct op){.kind = OP_ACT_MUL,
+                                    .in = {gate, up},
+                                    .out = {gate},
+                                    .act = l->act,
+                                    .act_limit = l->shared_act_limit,
+                                    .act_up_limit = l->act_up_limit});
     backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {c->shared}, .weight = {l->shared_down}});
 }
 

@@ -31,6 +31,8 @@ struct moe_layer {
     int64_t n_latent;                    /* the width that routed experts work in; n_embd where there is no latent */
     struct weight *latent_down;          /* [n_latent][n_embd], in front of the routed experts; or NULL */
     struct weight *latent_up;            /* [n_embd][n_latent], behind their sum; or NULL */
+    struct tensor latent_norm;           /* [n_latent], of an RMS norm of the sum in front of that; may be absent */
+    float norm_eps;                      /* of it */
     int64_t n_expert, n_used;            /* how many routed experts there are, and how many each token gets */
     struct weight *router;               /* [n_expert][n_embd] */
     struct tensor router_bias;           /* [n_expert], added to the router's logits; may be absent */
@@ -44,6 +46,7 @@ struct moe_layer {
     int64_t n_group, n_group_used;       /* experts are chosen from the best groups alone; 1, 1: no groups */
     enum act_fn act;                     /* the activation of routed and shared experts */
     float act_limit, shared_act_limit;   /* its limits in routed experts and in the shared one (OP_ACT_MUL) */
+    float act_up_limit;                  /* of up, in both */
     struct tensor bias[EXPERT_N_MATRIX]; /* as OP_EXPERTS takes them; may be absent */
     const char *tensors[EXPERT_N_MATRIX]; /* the names of the file's tensors, as OP_EXPERTS takes them */
 

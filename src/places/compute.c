@@ -166,6 +166,7 @@ static err_code run_experts(struct compute *c, const struct place_call *call, st
                       .layer = call->layer,
                       .act = r->act,
                       .act_limit = r->act_limit,
+                      .act_up_limit = r->act_up_limit,
                       .bias = r->bias,
                       .tensors = r->tensors,
                       .x = c->x.t,

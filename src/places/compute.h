@@ -14,7 +14,7 @@
 struct expert_rules {
     int64_t n_embd, n_expert, n_used;
     enum act_fn act;
-    float act_limit;
+    float act_limit, act_up_limit;
     struct tensor bias[EXPERT_N_MATRIX];  /* as OP_EXPERTS takes them; may be absent */
     const char *tensors[EXPERT_N_MATRIX]; /* as OP_EXPERTS takes them */
 };

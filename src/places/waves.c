@@ -2,12 +2,13 @@
 
 void waves_enqueue(const struct waves *w, const struct tensor *slots)
 {
-    backend_enqueue(w->device, &(struct op){.kind = OP_EXPERTS,
-                                            .in = {w->x, w->ids, *slots, w->weights},
-                                            .out = {w->y},
-                                            .vec = {w->bias[EXPERT_GATE], w->bias[EXPERT_UP], w->bias[EXPERT_DOWN]},
-                                            .slot_pool = experts_slot_pool(w->experts, w->layer),
-                                            .experts = {w->act, w->sort_cutoff, w->tensors, w->act_limit}});
+    backend_enqueue(w->device,
+                    &(struct op){.kind = OP_EXPERTS,
+                                 .in = {w->x, w->ids, *slots, w->weights},
+                                 .out = {w->y},
+                                 .vec = {w->bias[EXPERT_GATE], w->bias[EXPERT_UP], w->bias[EXPERT_DOWN]},
+                                 .slot_pool = experts_slot_pool(w->experts, w->layer),
+                                 .experts = {w->act, w->sort_cutoff, w->tensors, w->act_limit, w->act_up_limit}});
 }
 
 err_code waves_next(const struct waves *w, int64_t *n, struct err *e)

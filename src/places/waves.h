@@ -11,9 +11,9 @@
 struct waves {
     struct backend *device;
     struct experts *experts;
-    int layer;                  /* MoE layers alone are counted */
-    enum act_fn act;            /* this and the next three: as OP_EXPERTS takes them */
-    float act_limit;            /* 0: none */
+    int layer;       /* MoE layers alone are counted */
+    enum act_fn act; /* this and the next four: as OP_EXPERTS takes them */
+    float act_limit, act_up_limit;
     const struct tensor *bias;  /* [EXPERT_N_MATRIX] */
     const char *const *tensors; /* [EXPERT_N_MATRIX] */
     struct tensor x;            /* [n_embd][n_tok] */

@@ -224,6 +224,7 @@ static vk_op_fn *const functions[OP_N_KIND] = {
     [OP_STREAMS_IN] = vk_op_streams_in,
     [OP_STREAMS_OUT] = vk_op_streams_out,
     [OP_STREAMS_MATCH] = vk_op_streams_match,
+    [OP_RESIDUALS] = vk_op_residuals,
     [OP_COMPRESS] = vk_op_compress,
 };
 

@@ -155,7 +155,8 @@ vk_op_fn vk_scratch_matmul, vk_scratch_index, vk_scratch_attention, vk_scratch_r
 vk_op_fn vk_op_layer_norm, vk_op_index; /* vk_ops_index.c */
 vk_op_fn vk_op_embed, vk_op_heads, vk_op_rope_table, vk_op_conv, vk_op_delta, vk_op_act_mul, vk_op_add, vk_op_scale,
     vk_op_softcap, vk_op_clamp, vk_op_slice, vk_op_scatter;
-vk_op_fn vk_op_streams_in, vk_op_streams_out, vk_op_streams_match, vk_op_compress; /* vk_ops_streams.c */
+vk_op_fn vk_op_streams_in, vk_op_streams_out, vk_op_streams_match, vk_op_residuals,
+    vk_op_compress; /* vk_ops_streams.c */
 
 /* Whether shapes fit what a workgroup has. */
 bool vk_attention_fits(const struct vk *v, const struct op *op);

@@ -180,7 +180,8 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
         return;
     struct vk_program program =
         VK_PROGRAM(experts, group, type, x->tile, integers == VK_ROUNDS ? vk_staged(k) : 0, by_four, integers, step,
-                   x->sorted != NULL, op->experts.act, s->d.is_ungated, vk_float_bits(op->experts.act_limit));
+                   x->sorted != NULL, op->experts.act, s->d.is_ungated, vk_float_bits(op->experts.act_limit),
+                   vk_float_bits(op->experts.act_up_limit));
     if (x->is_tiled)
         program.shader = VK_SHADER_experts_tile;
     if (x->is_tiled && integers == VK_RUNS_IN_MEMORY && vk_has_matrices(x->v, type)) {

@@ -128,7 +128,7 @@ struct batch {
     enum quant_type type;
     enum vk_then then;
     enum act_fn act; /* this and the next: of THEN_ACT_MUL */
-    float act_limit;
+    float act_limit, act_up_limit;
     int n;
 };
 
@@ -163,7 +163,7 @@ static int64_t all_rows(const struct batch *b)
 
 void vk_set_matrix(const struct vk *v, struct vk_program *p)
 {
-    enum { FIRST = 11 };
+    enum { FIRST = 12 };
     memcpy(p->constant + FIRST, v->limits.matrix, sizeof v->limits.matrix);
     p->n = FIRST + 3;
 }
@@ -189,9 +189,9 @@ static void run_batch(struct vk *v, struct batch *b, const struct op *op)
     bool is_tiled = m > MANY && is_four && vk_is_tiled(v, b->type);
     uint32_t tile = is_tiled ? VK_TILE : vk_choose_tile(m, is_four);
     uint32_t group = is_tiled ? VK_TILE_GROUP : b->then == THEN_ACT_MUL ? 2 * GROUP : GROUP;
-    struct vk_program program =
-        VK_PROGRAM(matmul, group, b->type, tile, is_staged ? vk_staged(k) : 0, by_four, integers,
-                   vk_float_bits(norm ? norm->eps : 0), b->then, b->act, vk_float_bits(b->act_limit));
+    struct vk_program program = VK_PROGRAM(matmul, group, b->type, tile, is_staged ? vk_staged(k) : 0, by_four,
+                                           integers, vk_float_bits(norm ? norm->eps : 0), b->then, b->act,
+                                           vk_float_bits(b->act_limit), vk_float_bits(b->act_up_limit));
     if (is_tiled)
         program.shader = VK_SHADER_matmul_tile;
     if (is_tiled && integers == VK_RUNS_IN_MEMORY && vk_has_matrices(v, b->type)) {
@@ -235,6 +235,7 @@ static void add_then(struct batch *b, const struct op *op, const struct op *then
     if (then->kind == OP_ACT_MUL) {
         b->act = then->act;
         b->act_limit = then->act_limit;
+        b->act_up_limit = then->act_up_limit;
         return;
     }
     const struct tensor *residual = vk_other_term(then, &op->out[0]);

@@ -68,15 +68,14 @@ static void elements(struct vk *v, const struct op *op, enum vk_elements kind, u
     const struct {
         uint64_t a, b, y;
         uint32_t n, n_each;
-        float scale;
-        uint32_t unused;
+        float scale, up_limit;
     } push = {vk_address(&op->in[0]),
               vk_address(b),
               vk_address(&op->out[0]),
               (uint32_t)n,
               (uint32_t)(op->out[0].ne[0] / op->in[0].ne[0]),
               scale,
-              0};
+              kind == ELEMENTS_ACT_MUL ? op->act_up_limit : 0};
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[0]);
     vk_reads(&x, b);

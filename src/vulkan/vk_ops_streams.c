@@ -1,4 +1,4 @@
-/* STREAMS_IN, STREAMS_OUT, STREAMS_MATCH and COMPRESS. */
+/* STREAMS_IN, STREAMS_OUT, STREAMS_MATCH, RESIDUALS and COMPRESS. */
 #include "vulkan/vk_ops.h"
 
 enum { GROUP = 64 };
@@ -96,6 +96,33 @@ void vk_op_streams_match(struct vk *v, const struct op *op)
     vk_writes(&x, &op->out[0]);
     VK_RUN(v, VK_PROGRAM(streams_match, MATCH_GROUP), push, &x, (uint32_t)(op->in[0].ne[0] / n), rows.y, rows.z,
            2 * tensor_bytes(&op->in[0]));
+}
+
+void vk_op_residuals(struct vk *v, const struct op *op)
+{
+    enum { RESIDUALS_GROUP = 128 };
+    int64_t n = op->in[0].ne[0], m = op->in[0].ne[1];
+    const struct vk_spread rows = vk_spread(v, m);
+    const struct {
+        uint64_t x, bank, w, y;
+        uint32_t n, n_bank, n_banked, m;
+        float eps;
+        uint32_t unused;
+    } push = {.x = vk_address(&op->in[0]),
+              .bank = vk_address(&op->in[1]),
+              .w = vk_address(&op->vec[0]),
+              .y = vk_address(&op->out[0]),
+              .n = (uint32_t)n,
+              .n_bank = (uint32_t)(op->in[1].ne[0] / n),
+              .n_banked = (uint32_t)op->residuals.n_banked,
+              .m = (uint32_t)m,
+              .eps = op->residuals.eps};
+    struct vk_touched x = {0};
+    vk_reads(&x, &op->in[0]);
+    vk_reads(&x, &op->in[1]);
+    vk_writes(&x, &op->out[0]);
+    VK_RUN(v, VK_PROGRAM(residuals, RESIDUALS_GROUP), push, &x, 1, rows.y, rows.z,
+           2 * (op->residuals.n_banked + 1) * (int64_t)tensor_bytes(&op->in[0]));
 }
 
 void vk_op_compress(struct vk *v, const struct op *op)

@@ -148,6 +148,7 @@ def test_bench_counts_what_the_processor_counts():
 
     cases = [("qwen35moe", ["ATTENTION", "DELTA", "EXPERTS"], {}), ("granitehybrid", ["ATTENTION", "SSM", "EXPERTS"], {}),
              ("kimi_linear", ["ATTENTION", "DELTA", "EXPERTS", "HEADS"], {}),
+             ("kimi_k3", ["ATTENTION", "DELTA", "EXPERTS", "HEADS"], {}),
              ("nemotron_h_latent", ["ATTENTION", "SSM", "EXPERTS"], {}),
              ("glm_dsa", ["ATTENTION", "INDEX", "EXPERTS", "HEADS"], {}), ("deepseek2_latent", ["ATTENTION", "EXPERTS", "HEADS"], {}),
              ("gpt_oss", ["ATTENTION", "EXPERTS"], {}), ("gpt_oss", ["ATTENTION", "EXPERTS"], {"MOEBIUS_VULKAN_TILES": "1"})]

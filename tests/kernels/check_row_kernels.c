@@ -74,6 +74,7 @@ static void check_quantize(struct check *c, int64_t k, int64_t len, int kind)
 enum op {
     RMS_NORM,
     RMS_NORM_BARE,
+    NORM_DOT,
     SILU,
     SILU_LIMITED,
     SILU_CLAMPED,
@@ -83,6 +84,8 @@ enum op {
     NO_ACT,
     RELU,
     SOFTPLUS,
+    SITU,
+    SITU_BARE,
     ADD,
     FMA_SCALAR,
     EXP_SUM,
@@ -93,6 +96,7 @@ enum op {
 
 static const char *const op_names[N_OP] = {"rms_norm",
                                            "rms_norm without weights",
+                                           "norm_dot",
                                            "silu",
                                            "silu within a limit",
                                            "silu of what a limit leaves",
@@ -102,19 +106,22 @@ static const char *const op_names[N_OP] = {"rms_norm",
                                            "no act",
                                            "relu",
                                            "softplus",
+                                           "situ",
+                                           "situ with up as it is",
                                            "add",
                                            "fma_scalar",
                                            "exp_sum",
                                            "rope normal",
                                            "rope neox"};
 
-/* y: in and out; returns the sum of exp_sum. */
+/* y: in and out; returns the sum of exp_sum and norm_dot. */
 static float op_run(const struct kernels *t, enum op op, float *y, const float *a, const float *b, int64_t n)
 {
     float sum = 0;
     switch (op) {
     case RMS_NORM: t->rms_norm(y, a, b, n, 1e-5f); break;
     case RMS_NORM_BARE: t->rms_norm(y, a, NULL, n, 1e-5f); break;
+    case NORM_DOT: sum = t->norm_dot(a, b, n, 1e-5f); break;
     case SILU: t->act_mul(KERNEL_SILU, 0, y, a, b, n); break;
     case SILU_LIMITED: t->act_mul(KERNEL_SILU, 0.75f, y, a, b, n); break;
     case SILU_CLAMPED: t->act_mul(KERNEL_SILU_CLAMPED, 0.75f, y, a, b, n); break;
@@ -124,6 +131,8 @@ static float op_run(const struct kernels *t, enum op op, float *y, const float *
     case NO_ACT: t->act_mul(KERNEL_NO_ACT, 0, y, a, b, n); break;
     case RELU: t->act_mul(KERNEL_RELU, 0, y, a, b, n); break;
     case SOFTPLUS: t->act_mul(KERNEL_SOFTPLUS, 0, y, a, b, n); break;
+    case SITU: t->situ(2, 1.5f, y, a, b, n); break;
+    case SITU_BARE: t->situ(2, 0, y, a, b, n); break;
     case ADD: t->add(y, a, b, n); break;
     case FMA_SCALAR: t->fma_scalar(y, a, 0.37f, n); break;
     case EXP_SUM: t->exp_sum(y, a, 3.0f, n, &sum); break;
@@ -146,6 +155,8 @@ static double op_bound(enum op op, double x, int64_t n)
     case SILU_CLAMPED:
     case SIGMOID: return 10;
     case SOFTPLUS: return 3;
+    case SITU:
+    case SITU_BARE: return 16;
     case SWIGLU_OAI: return 12 + 2 * fabs(x);
     case GELU: return 10 + 5 * fabs(x * (1.6 + 0.072 * x * x));
     case EXP_SUM: return 4 + fabs(x - 3);
@@ -155,12 +166,25 @@ static double op_bound(enum op op, double x, int64_t n)
 
 static bool is_act(enum op op)
 {
-    return op == SILU || op == SILU_LIMITED || op == SILU_CLAMPED || op == GELU || op == SIGMOID || op == SWIGLU_OAI;
+    return op == SILU || op == SILU_LIMITED || op == SILU_CLAMPED || op == GELU || op == SIGMOID || op == SWIGLU_OAI ||
+           op == SITU || op == SITU_BARE;
+}
+
+/* How far norm_dot may be off: as far as roundings of as many numbers of the same sizes. */
+static double dot_bound(const float *x, const float *w, int64_t n)
+{
+    float sizes[2][MAX_N];
+    for (int64_t i = 0; i < n; i++) {
+        sizes[0][i] = fabsf(x[i]);
+        sizes[1][i] = fabsf(w[i]);
+    }
+    double all = (double)kernels_reference()->norm_dot(sizes[0], sizes[1], n, 1e-5f);
+    return ((double)n / 16 + 20) * 0x1p-24 * all + 1e-38;
 }
 
 static void check_op(struct check *c, enum op op, int64_t n, int kind)
 {
-    bool rope = op == ROPE_NORMAL || op == ROPE_NEOX, alias = kind % 2 && op != FMA_SCALAR && !rope;
+    bool rope = op == ROPE_NORMAL || op == ROPE_NEOX, alias = kind % 2 && op != FMA_SCALAR && op != NORM_DOT && !rope;
     float want[MAX_N], exact[MAX_N], want_sum = 0, exact_sum;
     if (rope && n % 2)
         return;
@@ -187,6 +211,8 @@ static void check_op(struct check *c, enum op op, int64_t n, int kind)
         guard_free(&y);
     }
     bool close = op != EXP_SUM || near((double)want_sum, (double)exact_sum, (double)n / 16 + 20);
+    if (op == NORM_DOT)
+        close = fabs((double)want_sum - (double)exact_sum) <= dot_bound(pa, pb, n);
     int64_t worst = 0;
     for (int64_t i = 0; i < n && close; i++) {
         /* once exp overflows, the quotient is 0 rather than a number about 1e-37 */

@@ -829,6 +829,15 @@ static void layout_tells_bounds_of_decays_and_gates(void **state)
     assert_non_null(strstr(text, "    rope, sinks, a gate on the output\n"));
     assert_non_null(strstr(text, "4 residual streams, weighed around each part"));
     free(text);
+    assert_int_equal(print(&text, GOLDEN "/kimi_k3.gguf", false, NULL, &e), ERR_OK);
+    assert_non_null(strstr(text, "a decay for each key dimension, at least e^-5, after a convolution"));
+    assert_non_null(strstr(text, "    no rope, a gate on the output\n"));
+    assert_non_null(strstr(text, "    dense: 48 wide, SiTU within 2 times up within 1.5\n"));
+    assert_non_null(
+        strstr(text, "    sparse: 8 experts 16 wide, SiTU within 2 times up within 1.5, 3 for each token\n"));
+    assert_non_null(strstr(text, "    routed experts work in a space of 20, their sum is normed\n"));
+    assert_non_null(strstr(text, "attention over residuals, which are banked every 2 layers"));
+    free(text);
     assert_int_equal(print(&text, GOLDEN "/qwen4exp.gguf", false, NULL, &e), ERR_OK);
     assert_non_null(
         strstr(text, "    to 4 runs of 4 positions at most, and those behind the last whole one, chosen by 3"));

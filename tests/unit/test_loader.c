@@ -81,6 +81,8 @@ static void floats_out_of_range_are_refused(void **state)
         {"step35", "step35.swiglu_clamp_exp", true},
         {"step35", "step35.swiglu_clamp_shexp", true},
         {"hy_v4", "hy_v4.hyper_connection.magnitude", false},
+        {"kimi_k3", "kimi-k3.activation.situ_beta", false},
+        {"kimi_k3", "kimi-k3.activation.situ_linear_beta", true},
     };
     static const double wrong[] = {NAN, INFINITY, -INFINITY, -1, 1e-40, 3e38, 0};
     for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
@@ -209,6 +211,7 @@ static void impossible_recurrent_layers_are_refused(void **state)
         {"dots3note", "dots3note.attention.kv_lora_rank_swa", 16, "blk.1.attn_kv_a_mqa.weight"},
         {"dots3note", "dots3note.attention.key_length_mla_swa", 4, "6 heads of 0"},
         {"bailingmoe3", "bailingmoe3.kda.head_dim", 12, "blk.0.ssm_conv1d_q.weight"},
+        {"kimi_k3", "kimi-k3.kda.head_dim", 12, "blk.0.ssm_conv1d_q.weight"},
     };
     refuse_numbers(wrong, sizeof wrong / sizeof *wrong);
     struct model_edit growing = golden("bailingmoe3");
@@ -274,6 +277,34 @@ static void impossible_ngrams_runs_and_gates_are_refused(void **state)
     model_edit_drop(&m, "qwen4exp.attention.compress_ratios");
     model_edit_drop(&m, "qwen4exp.ple.layers");
     accepted(&m);
+}
+
+/* Without a period there are none, and what weighs them is not asked for. */
+static void residuals_are_banked_by_a_few_layers(void **state)
+{
+    static const char *const names[] = {"blk.3.attn_res_score.weight", "blk.0.ffn_res_score.weight",
+                                        "output_res_score.weight"};
+    struct model_edit m = golden("kimi_k3");
+    model_edit_drop(&m, "kimi-k3.attn_res.block_size");
+    refused(&m, "kimi-k3.attn_res.block_size", "is missing");
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        m = golden("kimi_k3");
+        model_edit_drop_tensor(&m, names[i]);
+        refused(&m, names[i], "is missing");
+        m = golden("kimi_k3");
+        model_edit_drop_tensor(&m, names[i]);
+        model_edit_set_u32(&m, "kimi-k3.attn_res.block_size", 0);
+        accepted(&m);
+    }
+    m = golden("kimi_k3");
+    model_edit_set_u32(&m, "kimi-k3.attn_res.block_size", UINT32_MAX);
+    refused(&m, "kimi-k3.attn_res.block_size", "expected at most");
+    m = golden("kimi_k3");
+    model_edit_drop_tensor(&m, "blk.2.ffn_routed_up.weight");
+    refused(&m, "blk.2.ffn_routed_up.weight", "is missing");
+    m = golden("kimi_k3");
+    model_edit_drop_tensor(&m, "blk.1.attn_gate.weight");
+    refused(&m, "blk.1.attn_gate.weight", "is missing");
 }
 
 static void more_layers_than_can_be_told_apart_are_refused(void **state)
@@ -470,6 +501,7 @@ int main(void)
         cmocka_unit_test(impossible_compressed_caches_are_refused),
         cmocka_unit_test(impossible_recurrent_layers_are_refused),
         cmocka_unit_test(impossible_ngrams_runs_and_gates_are_refused),
+        cmocka_unit_test(residuals_are_banked_by_a_few_layers),
         cmocka_unit_test(more_layers_than_can_be_told_apart_are_refused),
         cmocka_unit_test(layers_that_rotate_differently_are_refused),
         cmocka_unit_test(layers_that_rotate_half_of_a_head_have_whole_pairs),

@@ -161,6 +161,12 @@ static struct op good(const struct operands *o, enum op_kind kind)
         const struct tensor key = rows(o, 4 * 16);
         return (struct op){.kind = kind, .in = {key, key, rows(o, 16)}, .out = {key}};
     }
+    case OP_RESIDUALS:
+        return (struct op){.kind = kind,
+                           .in = {x, rows(o, 3 * N_EMBD)},
+                           .out = {x},
+                           .vec = {vec(o, N_EMBD)},
+                           .residuals = {.n_banked = 2}};
     case OP_EXPERTS:
         return (struct op){.kind = kind,
                            .in = {x, shape(o, ELEM_I32, N_USED, M, 1), ints(o, N_EXPERT), rows(o, N_USED)},
@@ -305,7 +311,7 @@ static void parameters_out_of_range_are_refused(void **test_state)
     struct op experts = good(&o, OP_EXPERTS), delta = good(&o, OP_DELTA), far = rope;
     struct op index = good(&o, OP_INDEX), beside = attention, iterated = good(&o, OP_STREAMS_IN);
     struct op single = good(&o, OP_COMPRESS), apart = good(&o, OP_STREAMS_OUT);
-    struct op capped = attention, clamp = good(&o, OP_CLAMP);
+    struct op capped = attention, clamp = good(&o, OP_CLAMP), unbanked = good(&o, OP_RESIDUALS), overdrawn = unbanked;
     struct op growing = delta, weightless = iterated, short_index = good_blocks(&o, OP_INDEX), odd_index = short_index,
               local = short_index, apart_index = short_index;
     struct op short_blocks = good_blocks(&o, OP_ATTENTION), odd_blocks = short_blocks, unchosen = short_blocks;
@@ -313,6 +319,8 @@ static void parameters_out_of_range_are_refused(void **test_state)
     norm.norm.n = 48;
     capped.attention.softcap = -1;
     clamp.scale = 0;
+    unbanked.residuals.n_banked = 0;
+    overdrawn.residuals.n_banked = 4;
     heads.heads.in_off = 5;
     rope.rope.n_rot = 15;
     attention.attention.n_head = 3;
@@ -335,10 +343,10 @@ static void parameters_out_of_range_are_refused(void **test_state)
     short_blocks.attention.chosen_block = ATTENTION_BLOCK + 1;
     odd_blocks.in[4].ne[0]--;
     unchosen.in[4].buffer = NULL;
-    const struct op *all[] = {&norm,       &heads,    &rope,        &attention, &slice,    &route,       &experts,
-                              &delta,      &far,      &index,       &beside,    &iterated, &single,      &apart,
-                              &capped,     &clamp,    &short_index, &odd_index, &local,    &apart_index, &short_blocks,
-                              &odd_blocks, &unchosen, &growing,     &weightless};
+    const struct op *all[] = {&norm,       &heads,    &rope,        &attention,  &slice,    &route,       &experts,
+                              &delta,      &far,      &index,       &beside,     &iterated, &single,      &apart,
+                              &capped,     &clamp,    &short_index, &odd_index,  &local,    &apart_index, &short_blocks,
+                              &odd_blocks, &unchosen, &growing,     &weightless, &unbanked, &overdrawn};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         assert_false(passes(f, all[i]));
     close_operands(f, &o);
@@ -412,20 +420,23 @@ static void decays_are_of_heads_or_their_key_dimensions(void **test_state)
     close_operands(f, &o);
 }
 
-static void limits_are_of_silu_and_positive(void **test_state)
+static void limits_are_of_some_activations_and_positive(void **test_state)
 {
     struct fixture *f = *test_state;
     struct operands o = open_operands(f);
     const struct {
         enum act_fn act;
-        float limit;
+        float limit, up_limit;
         bool passes;
-    } all[] = {{ACT_SILU, 0.5f, true},         {ACT_SILU, -1, false}, {ACT_SILU, NAN, false},
-               {ACT_SILU_CLAMPED, 0.5f, true}, {ACT_GELU, 0, true},   {ACT_GELU, 0.5f, false}};
+    } all[] = {{ACT_SILU, 0.5f, 0, true},     {ACT_SILU, -1, 0, false},          {ACT_SILU, NAN, 0, false},
+               {ACT_SILU, 0.5f, 0.5f, false}, {ACT_SILU_CLAMPED, 0.5f, 0, true}, {ACT_GELU, 0, 0, true},
+               {ACT_GELU, 0.5f, 0, false},    {ACT_SITU, 0.5f, 0.5f, true},      {ACT_SITU, 0.5f, 0, true},
+               {ACT_SITU, 0, 0.5f, false},    {ACT_SITU, 0.5f, NAN, false}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct op mul = good(&o, OP_ACT_MUL), experts = good(&o, OP_EXPERTS);
         mul.act = experts.experts.act = all[i].act;
         mul.act_limit = experts.experts.act_limit = all[i].limit;
+        mul.act_up_limit = experts.experts.act_up_limit = all[i].up_limit;
         assert_int_equal(passes(f, &mul), all[i].passes);
         assert_int_equal(passes(f, &experts), all[i].passes);
     }
@@ -462,7 +473,7 @@ int main(void)
         cmocka_unit_test(runs_are_put_out_whole_and_what_is_behind_them),
         cmocka_unit_test(entries_may_be_plain_means),
         cmocka_unit_test(decays_are_of_heads_or_their_key_dimensions),
-        cmocka_unit_test(limits_are_of_silu_and_positive),
+        cmocka_unit_test(limits_are_of_some_activations_and_positive),
     };
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);
 }

@@ -291,8 +291,10 @@ static double activated(enum act_fn act, double x)
 }
 
 /* act(gate) * up, either factor within a limit, if there is one */
-static double multiplied(enum act_fn act, double gate, double up, double limit)
+static double multiplied(enum act_fn act, double gate, double up, double limit, double up_limit)
 {
+    if (act == ACT_SITU)
+        return limit * tanh(gate / limit) / (1 + exp(-gate)) * (up_limit > 0 ? up_limit * tanh(up / up_limit) : up);
     if (limit == 0)
         return activated(act, gate) * up;
     double by = act == ACT_SILU_CLAMPED ? activated(act, fmin(gate, limit)) : fmin(activated(act, gate), limit);
@@ -304,9 +306,10 @@ static void a_gate_may_be_one_for_several_elements(void **state)
     enum { N = 120 };
     static const struct {
         enum act_fn fn;
-        float limit;
-    } acts[] = {{ACT_SILU, 0}, {ACT_SILU, 0.5f},  {ACT_SIGMOID, 0},      {ACT_NONE, 0},
-                {ACT_RELU, 0}, {ACT_SOFTPLUS, 0}, {ACT_SILU_CLAMPED, 0}, {ACT_SILU_CLAMPED, 0.5f}};
+        float limit, up_limit;
+    } acts[] = {{ACT_SILU, 0, 0}, {ACT_SILU, 0.5f, 0},  {ACT_SIGMOID, 0, 0},      {ACT_NONE, 0, 0},
+                {ACT_RELU, 0, 0}, {ACT_SOFTPLUS, 0, 0}, {ACT_SILU_CLAMPED, 0, 0}, {ACT_SILU_CLAMPED, 0.5f, 0},
+                {ACT_SITU, 2, 0}, {ACT_SITU, 4, 0.5f}};
     struct fixture *f = *state;
     float gate[M * N], x[M * N], got[M * N];
     fill(f, gate, M * N);
@@ -322,10 +325,12 @@ static void a_gate_may_be_one_for_several_elements(void **state)
                                                         .in = {tg, tx},
                                                         .out = {out},
                                                         .act = acts[k].fn,
-                                                        .act_limit = acts[k].limit});
+                                                        .act_limit = acts[k].limit,
+                                                        .act_up_limit = acts[k].up_limit});
                 read_back(f, &out, got);
                 for (int i = 0; i < M * N; i++) {
-                    double want = multiplied(acts[k].fn, (double)gate[i / each], (double)x[i], (double)acts[k].limit);
+                    double want = multiplied(acts[k].fn, (double)gate[i / each], (double)x[i], (double)acts[k].limit,
+                                             (double)acts[k].up_limit);
                     if (!(fabs(got[i] - want) <= 1e-5 * fabs(want) + 1e-30))
                         fail_msg("act %d, limit %g, %d each, element %d: %g, expected %g", acts[k].fn,
                                  (double)acts[k].limit, (int)each, i, (double)got[i], want);
@@ -608,6 +613,65 @@ static void values_go_to_streams_as_keys_and_queries_match(void **state)
         backend_buffer_close(f->device, &all[i]->buffer);
 }
 
+/* ---- RESIDUALS ------------------------------------------------------------------------------------------------- */
+
+enum { R_N = 300, R_BANK = OP_MAX_BANK };
+
+/* Row t of what a softmax over residuals makes of them: n_banked of the bank's and x, by the formula. */
+static void add_residuals(const float *bank, const float *x, const float *w, int n_banked, double eps, double *out)
+{
+    double by[R_BANK + 1], all = 0;
+    for (int r = 0; r <= n_banked; r++) {
+        const float *row = r < n_banked ? bank + r * R_N : x;
+        double squares = 0, products = 0;
+        for (int i = 0; i < R_N; i++) {
+            squares += (double)row[i] * (double)row[i];
+            products += (double)row[i] * (double)w[i];
+        }
+        all += by[r] = exp(products / sqrt(squares / R_N + eps));
+    }
+    for (int i = 0; i < R_N; i++) {
+        out[i] = by[n_banked] / all * (double)x[i];
+        for (int r = 0; r < n_banked; r++)
+            out[i] += by[r] / all * (double)bank[r * R_N + i];
+    }
+}
+
+/* eps is large, so that it counts; the bank's last rows hold what must not. */
+static void residuals_are_added_up_by_a_softmax(void **state)
+{
+    static const int banked[] = {1, 2, 7, R_BANK};
+    static float bank[M * R_BANK * R_N], x[M * R_N], w[R_N], got[M * R_N];
+    const float eps = 0.05f;
+    struct fixture *f = *state;
+    fill(f, bank, M * R_BANK * R_N);
+    fill(f, x, M * R_N);
+    fill(f, w, R_N);
+    for (int i = 0; i < R_N; i++)
+        w[i] *= 0.2f;
+    for (size_t k = 0; k < sizeof banked / sizeof *banked; k++)
+        for (int in_place = 0; in_place < 2; in_place++) {
+            struct tensor tx = tensor_f32(f, R_N, M, 1, x), tb = tensor_f32(f, R_BANK * R_N, M, 1, bank);
+            struct tensor ty = tensor_f32(f, R_N, M, 1, NULL), tw = tensor_f32(f, R_N, 1, 1, w);
+            struct tensor out = in_place ? tx : ty;
+            backend_enqueue(f->device, &(struct op){.kind = OP_RESIDUALS,
+                                                    .in = {tx, tb},
+                                                    .out = {out},
+                                                    .vec = {tw},
+                                                    .residuals = {.n_banked = banked[k], .eps = eps}});
+            read_back(f, &out, got);
+            for (int t = 0; t < M; t++) {
+                double want[R_N];
+                add_residuals(bank + t * R_BANK * R_N, x + t * R_N, w, banked[k], (double)eps, want);
+                for (int i = 0; i < R_N; i++)
+                    expect_near("the sum", i, got[t * R_N + i], want[i]);
+            }
+            struct tensor *all[] = {&tx, &tb, &ty, &tw};
+            for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+                backend_buffer_close(f->device, &all[i]->buffer);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -623,6 +687,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(streams_are_weighed_and_mixed, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(streams_are_gated_element_by_element, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(values_go_to_streams_as_keys_and_queries_match, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(residuals_are_added_up_by_a_softmax, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(heads_pass_through_matrices_of_their_own_or_are_copied, open_cpu, close_cpu),
     };
     return cmocka_run_group_tests_name("row ops", tests, NULL, NULL);

@@ -280,8 +280,10 @@ static void products_of_a_norm_compute_it_with_its_bits(void **state)
     struct op act = {.kind = OP_ACT_MUL, .in = {q, r}, .out = {q}, .act_limit = 0.5f};
     const struct op into_input = {.kind = OP_ADD, .in = {front, p}, .out = {front}};
     const struct op *const all[] = {&norm, &product, &pair, &act};
-    for (int clamped = 0; clamped < 2; clamped++) {
-        act.act = clamped ? ACT_SILU_CLAMPED : ACT_SILU;
+    static const enum act_fn acts[] = {ACT_SILU, ACT_SILU_CLAMPED, ACT_SITU};
+    for (size_t k = 0; k < sizeof acts / sizeof *acts; k++) {
+        act.act = acts[k];
+        act.act_up_limit = acts[k] == ACT_SITU ? 0.3f : 0;
         for (int apart = 1; apart >= 0; apart--) {
             assert_int_equal(n_dispatch_of(f, all, 4, apart), apart ? 4 : 2);
             assert_int_equal(backend_read(f->device, &n, h[apart], &e), ERR_OK);

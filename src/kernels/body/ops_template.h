@@ -126,6 +126,23 @@ void OPS_NAME(rms_norm)(float *y, const float *x, const float *w, int64_t n, flo
     }
 }
 
+float OPS_NAME(norm_dot)(const float *x, const float *w, int64_t n, float eps)
+{
+    v16 squares = v16_set1(0), products = v16_set1(0);
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        v16 v = v16_load(x + i);
+        squares = v16_fma(v, v, squares);
+        products = v16_fma(v, v16_load(w + i), products);
+    }
+    if (i < n) {
+        v16 v = v16_load_n(x + i, n - i);
+        squares = v16_first(v16_fma(v, v, squares), squares, n - i);
+        products = v16_first(v16_fma(v, v16_load_n(w + i, n - i), products), products, n - i);
+    }
+    return v16_sum(products) * (1.0f / sqrtf(v16_sum(squares) / (float)n + eps));
+}
+
 /* Limits; in this order NaN stays NaN. */
 KERNELS_ALWAYS_INLINE v16 at_most(float limit, v16 x)
 {
@@ -192,6 +209,21 @@ void OPS_NAME(act_mul)(enum kernel_act_fn fn, float limit, float *y, const float
         act_mul(KERNEL_SILU, limit, y, gate, up, n);
     else
         act_mul(KERNEL_SILU, 0, y, gate, up, n);
+}
+
+KERNELS_ALWAYS_INLINE v16 bend(float bound, v16 x)
+{
+    return v16_mul(v16_set1(bound), tanh16(v16_div(x, v16_set1(bound))));
+}
+
+void OPS_NAME(situ)(float bound, float up_bound, float *y, const float *gate, const float *up, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += 16) {
+        v16 x = load_upto(gate + i, n - i), u = load_upto(up + i, n - i);
+        v16 by = v16_add(v16_set1(1.0f), exp16(v16_mul(x, v16_set1(-1.0f))));
+        u = up_bound > 0 ? bend(up_bound, u) : u;
+        store_upto(y + i, v16_mul(v16_div(bend(bound, x), by), u), n - i);
+    }
 }
 
 void OPS_NAME(conv)(float *y, const struct kernel_conv *a)

@@ -115,6 +115,16 @@ void rms_norm_scalar(float *y, const float *x, const float *w, int64_t n, float 
         y[i] = w ? x[i] * s * w[i] : x[i] * s;
 }
 
+float norm_dot_scalar(const float *x, const float *w, int64_t n, float eps)
+{
+    float squares[16] = {0}, products[16] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        squares[i % 16] = fmaf(x[i], x[i], squares[i % 16]);
+        products[i % 16] = fmaf(x[i], w[i], products[i % 16]);
+    }
+    return lane_tree(products) * (1.0f / sqrtf(lane_tree(squares) / (float)n + eps));
+}
+
 /* Limits, written so that NaN stays NaN. */
 static float at_most(float limit, float x)
 {
@@ -151,6 +161,14 @@ void act_mul_scalar(enum kernel_act_fn fn, float limit, float *y, const float *g
               minus_log = fn == KERNEL_GELU ? x * fmaf(x * x, GELU_C1, GELU_C0) : -x;
         float act = (fn == KERNEL_SIGMOID ? 1.0f : x) / (1.0f + exp_scalar(minus_log));
         y[i] = limit > 0 ? (clamps_first ? act : at_most(limit, act)) * within(limit, up[i]) : act * up[i];
+    }
+}
+
+void situ_scalar(float bound, float up_bound, float *y, const float *gate, const float *up, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float x = gate[i], u = up_bound > 0 ? up_bound * tanh_scalar(up[i] / up_bound) : up[i];
+        y[i] = bound * tanh_scalar(x / bound) / (1.0f + exp_scalar(-x)) * u;
     }
 }
 

@@ -64,6 +64,16 @@ void rms_norm_reference(float *y, const float *x, const float *w, int64_t n, flo
         y[i] = (float)((double)x[i] * s * (w ? (double)w[i] : 1));
 }
 
+float norm_dot_reference(const float *x, const float *w, int64_t n, float eps)
+{
+    double squares = 0, products = 0;
+    for (int64_t i = 0; i < n; i++) {
+        squares += (double)x[i] * (double)x[i];
+        products += (double)x[i] * (double)w[i];
+    }
+    return (float)(products / sqrt(squares / (double)n + (double)eps));
+}
+
 static double at_most(double limit, double x)
 {
     return x > limit ? limit : x;
@@ -99,6 +109,15 @@ void act_mul_reference(enum kernel_act_fn fn, float limit, float *y, const float
         double v = (fn == KERNEL_SIGMOID ? 1 : x) / (1 + exp(minus_log));
         double u = (double)up[i], most = (double)limit;
         y[i] = (float)(limit > 0 ? (clamps_first ? v : at_most(most, v)) * within(most, u) : v * u);
+    }
+}
+
+void situ_reference(float bound, float up_bound, float *y, const float *gate, const float *up, int64_t n)
+{
+    double b = (double)bound, b_up = (double)up_bound;
+    for (int64_t i = 0; i < n; i++) {
+        double x = (double)gate[i], u = (double)up[i];
+        y[i] = (float)(b * tanh(x / b) / (1 + exp(-x)) * (b_up > 0 ? b_up * tanh(u / b_up) : u));
     }
 }
 

@@ -175,5 +175,5 @@ void put_value(uint t, uint head, uint j, Softmax whole, float value)
     precise float inverse = 1.0 / whole.sum;
     y = y * inverse;
     uint at = (t * N_HEAD + head) * DV + j;
-    p.out_.d[at] = HAS_GATE != 0 ? activate(ACTIVATION, 0.0, p.gate.d[at], y) : y;
+    p.out_.d[at] = HAS_GATE != 0 ? activate(ACTIVATION, 0.0, 0.0, p.gate.d[at], y) : y;
 }

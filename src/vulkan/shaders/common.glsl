@@ -51,7 +51,7 @@ layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer Sha
 
 /* ACTIVATION as enum act_fn. */
 const uint ACT_SILU = 0, ACT_GELU = 1, ACT_SIGMOID = 2, ACT_SWIGLU_OAI = 3, ACT_NONE = 4, ACT_RELU = 5, ACT_SOFTPLUS = 6,
-           ACT_SILU_CLAMPED = 7;
+           ACT_SILU_CLAMPED = 7, ACT_SITU = 8;
 
 bool is_null(Floats p)
 {
@@ -171,10 +171,12 @@ float sigmoid(float x)
     return 1.0 / (1.0 + exp_of(-x));
 }
 
-/* tanh within a few ulp of 1 */
+/* tanh within a few ulp: a polynomial where what is below would cancel */
 float tanh_of(float x)
 {
-    return 2.0 / (1.0 + exp_of(-2.0 * x)) - 1.0;
+    precise float z = x * x;
+    precise float p = fma(z, fma(z, fma(z, fma(z, -0.00570498453, 0.0206390861), -0.0537397154), 0.133314416), -0.333332807);
+    return abs(x) < 0.625 ? fma(z * x, p, x) : 2.0 / (1.0 + exp_of(-2.0 * x)) - 1.0;
 }
 
 /* ln(1 + y) for y of 0 to 1, within an ulp or two */
@@ -192,8 +194,8 @@ float softplus(float x)
     return max(x, 0.0) + log1p_of(exp_of(-abs(x)));
 }
 
-/* act(gate) * up, as kernels.h has the formulas; limit: of ACT_SILU and ACT_SILU_CLAMPED, or 0 */
-float activate(uint act, float limit, float gate, float up)
+/* act(gate) * up, as kernels.h has the formulas; limits as ACT_MUL has them */
+float activate(uint act, float limit, float up_limit, float gate, float up)
 {
     precise float y;
     if (act == ACT_SILU) {
@@ -212,6 +214,8 @@ float activate(uint act, float limit, float gate, float up)
         y = max(gate, 0.0) * up;
     } else if (act == ACT_SOFTPLUS) {
         y = softplus(gate) * up;
+    } else if (act == ACT_SITU) {
+        y = limit * tanh_of(gate / limit) * sigmoid(gate) * (up_limit > 0.0 ? up_limit * tanh_of(up / up_limit) : up);
     } else {
         float g = min(gate, 7.0);
         y = g * sigmoid(1.702 * g) * (clamp(up, -7.0, 7.0) + 1.0);

@@ -12,7 +12,7 @@ layout(push_constant) uniform Push {
     uint n;
     uint n_each; /* ACT_MUL: elements of b that one of a is for */
     float scale; /* ACT_MUL: the limit */
-    uint unused;
+    float up_limit;
 } p;
 
 void main()
@@ -24,7 +24,7 @@ void main()
     if (KIND == ADD) {
         y = a + p.b.d[i];
     } else if (KIND == ACT_MUL) {
-        y = activate(ACTIVATION, p.scale, a, p.b.d[i]);
+        y = activate(ACTIVATION, p.scale, p.up_limit, a, p.b.d[i]);
     } else if (KIND == SCALE) {
         float scale = is_null(p.b) ? p.scale : p.scale * p.b.d[0];
         y = a * scale;

@@ -29,7 +29,7 @@ void main()
         uint pair = pair_at(t);
         if (STEP == GATE_UP && IS_UNGATED == 0) {
             float gate = finished(products[e], 0, row, pair), up = finished(products[TILE * ROWS + e], 1, row, pair);
-            p.y.d[pair * p.n_y + row] = activate(ACTIVATION, LIMIT, gate, up);
+            p.y.d[pair * p.n_y + row] = activate(ACTIVATION, LIMIT, UP_LIMIT, gate, up);
             continue;
         }
         put_finished(products[e], 0, row, pair);

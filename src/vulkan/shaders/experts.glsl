@@ -8,6 +8,7 @@ layout(constant_id = 7) const uint IS_SORTED = 0;
 layout(constant_id = 8) const uint ACTIVATION = 0;
 layout(constant_id = 9) const uint IS_UNGATED = 0;
 layout(constant_id = 10) const float LIMIT = 0;
+layout(constant_id = 11) const float UP_LIMIT = 0;
 
 const uint GATE_UP = 0, GATE = 1, UP = 2, DOWN = 3; /* as enum vk_expert_step */
 
@@ -75,7 +76,7 @@ void put_finished(float product, uint i, uint row, uint pair)
     bool is_up = STEP == UP || i == 1;
     uint at = pair * p.n_y + row;
     if (IS_UNGATED != 0 && STEP != DOWN)
-        p.y.d[at + (is_up ? p.n_row : 0)] = activate(ACTIVATION, LIMIT, y, y);
+        p.y.d[at + (is_up ? p.n_row : 0)] = activate(ACTIVATION, LIMIT, UP_LIMIT, y, y);
     else
-        p.y.d[at] = is_up ? activate(ACTIVATION, LIMIT, p.y.d[at], y) : y;
+        p.y.d[at] = is_up ? activate(ACTIVATION, LIMIT, UP_LIMIT, p.y.d[at], y) : y;
 }

@@ -11,21 +11,6 @@ layout(push_constant) uniform Push {
     uint m;
 } p;
 
-/* The sum of what the threads have, in a tree. */
-float add_up(float x)
-{
-    uint tid = gl_LocalInvocationID.x;
-    barrier();
-    norm_sums[tid] = x;
-    for (uint width = NORM_THREADS / 2; width > 0; width /= 2) {
-        barrier();
-        if (tid < width)
-            norm_sums[tid] += norm_sums[tid + width];
-    }
-    barrier();
-    return norm_sums[0];
-}
-
 void main()
 {
     uint tid = gl_LocalInvocationID.x, t = row_of_group(), at = t * p.n;

@@ -6,6 +6,7 @@
 layout(constant_id = 7) const uint THEN = 0;
 layout(constant_id = 8) const uint ACTIVATION = 0;
 layout(constant_id = 9) const float LIMIT = 0;
+layout(constant_id = 10) const float UP_LIMIT = 0;
 
 const uint ADD = 1, ACT_MUL = 2; /* as enum vk_then */
 
@@ -42,7 +43,7 @@ void put(float y, float gate, uint i, uint row, uint t)
 {
     p.y[i].d[t * p.stride[i] + row] = y;
     if (THEN == ACT_MUL)
-        p.y[0].d[t * p.stride[i] + row] = activate(ACTIVATION, LIMIT, gate, y);
+        p.y[0].d[t * p.stride[i] + row] = activate(ACTIVATION, LIMIT, UP_LIMIT, gate, y);
     if (THEN == ADD) {
         precise float sum = p.bias[2].d[t * p.stride[0] + row] + y;
         p.y[2].d[t * p.stride[0] + row] = sum;

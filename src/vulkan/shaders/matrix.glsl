@@ -9,9 +9,9 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_EXT_shader_explicit_arithmetic_types_int8 : require
-layout(constant_id = 11) const uint MATRIX_ROWS = 16;
-layout(constant_id = 12) const uint MATRIX_COLUMNS = 16;
-layout(constant_id = 13) const uint MATRIX_DEEP = 32; /* bytes; divides 32, and the others their side of the tile */
+layout(constant_id = 12) const uint MATRIX_ROWS = 16;
+layout(constant_id = 13) const uint MATRIX_COLUMNS = 16;
+layout(constant_id = 14) const uint MATRIX_DEEP = 32; /* bytes; divides 32, and the others their side of the tile */
 #define QUAD i8vec4
 #else
 #define QUAD uint

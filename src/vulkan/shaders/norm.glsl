@@ -25,6 +25,21 @@ float norm_scale(float sum, uint n, float eps)
     return s;
 }
 
+/* The sum of what these threads have, in a tree; for workgroups of as many. */
+float add_up(float x)
+{
+    uint tid = gl_LocalInvocationID.x;
+    barrier();
+    norm_sums[tid] = x;
+    for (uint width = NORM_THREADS / 2; width > 0; width /= 2) {
+        barrier();
+        if (tid < width)
+            norm_sums[tid] += norm_sums[tid + width];
+    }
+    barrier();
+    return norm_sums[0];
+}
+
 float normed(float x, float s, Floats w, uint i)
 {
     precise float y = x * s;

@@ -26,6 +26,6 @@ void main()
         precise float y = normed(p.x.d[at + i], s, p.w, gl_WorkGroupID.x * p.w_step + i);
         if (!is_null(p.bias))
             y = y + p.bias.d[i];
-        p.y.d[at + i] = is_null(p.gate) ? y : activate(ACTIVATION, 0.0, p.gate.d[at + i], y);
+        p.y.d[at + i] = is_null(p.gate) ? y : activate(ACTIVATION, 0.0, 0.0, p.gate.d[at + i], y);
     }
 }

@@ -44,8 +44,9 @@ DEFAULTS = dict(
     index_run=0,  # an index of runs of so many positions, in layers of full attention
     ngram=0, ngram_heads=2, ngram_width=8, ngram_conv=4, ngram_rows=23,  # embeddings of n-grams in front of layer 1: tokens, rows for each length and theirs
     streams=0, sinkhorn=4, stream_magnitude=0.0, hash_layers=0,  # hyper-connections, which mix streams or have a magnitude; leading layers whose experts a table gives by token
+    res_block=0, situ=0.0, situ_up=0.0,  # layers whose residuals are banked together; SiTU's bounds
     nextn=0,  # layers behind the last for multi-token prediction; what is listed by layer has one for each of these, too
-    min_log_decay=0.0,  # of a decay; then decays and gates are not low-rank
+    min_log_decay=0.0,  # of a decay; then decays, but for kimi_k3's, and gates are not low-rank
     recurrence="delta",  # "delta": gated delta nets, "kda": those with a decay for each key dimension, "mamba2": state spaces, "conv": short convolutions
 )
 
@@ -107,6 +108,9 @@ FAMILIES = dict(
                 n_heads="4,6,6,4,6", freq_base_windowed=500.0, rope_freqs=1, limits="0,0.5,0,0.8,1.2", shared_limits="0.9,0,0.6,1.1,0.4"),
     kimi_linear=dict(arch="kimi-linear", n_layer=5, n_shared=1, n_dense=1, gating=2, choice_bias=1, wscale=2.5, recurrence="kda", recurrent="11011",
                      state=24, latent=16, hd=12, hd_v=8, n_rot=4),
+    kimi_k3=dict(arch="kimi-k3", n_layer=6, n_shared=1, n_dense=1, gating=2, choice_bias=1, wscale=2.5, wnorm=1, recurrence="kda", recurrent="101101",
+                 state=24, min_log_decay=-5.0, latent=16, q_rank=24, hd=12, hd_v=8, n_rot=4, out_gate="element", moe_latent=20, res_block=2, situ=2.0,
+                 situ_up=1.5),
     deepseek4=dict(n_layer=5, n_kv=1, hd=32, n_rot=8, window=9, sinks=1, q_rank=24, n_shared=1, gating=4, choice_bias=1, wscale=1.5, wnorm=1, index_heads=12,
                    compress="0,4,128,4,0", compress_base=500.0, o_groups=2, o_rank=12, streams=4, hash_layers=2, limits="1.5,0.5,2,0.8,1.2",
                    shared_limits="1.5,0.5,2,0.8,1.2", yarn_factor=4.0, yarn_orig=64),
@@ -313,7 +317,7 @@ def add_metadata(m):
                 m.array("%." + key, I32, [int(v) for v in all.split(",")])
             else:
                 m.key("%." + key, U32, one)
-        m.optional("%.moe_latent_size", U32, c["moe_latent"])
+        m.optional("%.expert_latent_length" if c["res_block"] else "%.moe_latent_size", U32, c["moe_latent"])
         m.optional("%.expert_shared_count", U32, c["n_shared"])
         if m.name in ("ernie4_5_moe", "exaone_moe", "hy_v3", "qwen4exp", "granitemoe", "granite_swa", "granitehybrid", "hunyuan_moe", "laguna", "laguna_full", "step35") or c["parts"]:  # the width of all shared experts together
             m.key("%.expert_shared_feed_forward_length", U32, c["n_shared"] * c["n_ff_exp"])
@@ -354,6 +358,9 @@ def add_metadata(m):
         for key, v in (("conv_kernel", c["conv"]), ("state_size", c["state"]), ("group_count", c["n_key_head"]),
                        ("time_step_rank", c["n_value_head"]), ("inner_size", n_ssm_inner(c))):
             m.key("%.ssm." + key, U32, v)
+    m.optional("%.attn_res.block_size", U32, c["res_block"])
+    m.optional("%.activation.situ_beta", F32, c["situ"])
+    m.optional("%.activation.situ_linear_beta", F32, c["situ_up"])
     if c["long_rope"]:
         m.key("%.rope.scaling.original_context_length", U32, c["yarn_orig"])
         m.key("%.rope.scaling.attn_factor", F32, c["attn_factor"])
@@ -519,13 +526,17 @@ def add_kda(m, p):
     for part in "qkv":
         m.matrix(p + "attn_" + part + ".weight", [n_embd, n], 1.2)
         m.vector(p + "ssm_conv1d_" + part + ".weight", [c["conv"], 1, n, 1], 0.5)
-    for part in "fg":  # the decays and the output's gate
-        m.matrix(p + "ssm_" + part + "_a.weight", [n_embd, n if c["min_log_decay"] else dim], 1.2)
-        if not c["min_log_decay"]:
+    is_k3 = c["arch"] == "kimi-k3"
+    is_full = c["min_log_decay"] and not is_k3
+    for part in "f" if is_k3 else "fg":  # the decays and the output's gate
+        m.matrix(p + "ssm_" + part + "_a.weight", [n_embd, n if is_full else dim], 1.2)
+        if not is_full:
             m.matrix(p + "ssm_" + part + "_b.weight", [dim, n], 1.3)
+    if is_k3:
+        m.matrix(p + "ssm_g.weight", [n_embd, n], 1.2)
     m.matrix(p + "ssm_beta.weight", [n_embd, n_head], 1.3)
     m.vector(p + "ssm_dt.bias", [n], 1, -1)
-    m.vector(p + "ssm_a", [1, n_head] if c["min_log_decay"] else [1, n_head, 1, 1], 0.1, 1 if c["min_log_decay"] else -0.5)
+    m.vector(p + "ssm_a", [n_head] if is_k3 else [1, n_head] if is_full else [1, n_head, 1, 1], 0.1, 1 if is_full else -0.5)
     m.vector(p + "ssm_norm.weight", [dim], 0.15, 1)
     m.matrix(p + "attn_output.weight", [n, n_embd], 2)
 
@@ -560,7 +571,7 @@ def add_ungated(m, p, suffix, n_embd, n_ff, gain, n_expert=0):
 
 
 def add_gated(m, p, suffix, n_ff, gain, n_expert=0):
-    n_embd, tail = m.c["n_embd"], [n_expert] if n_expert else []
+    n_embd, tail = m.c["moe_latent"] if n_expert and m.c["moe_latent"] else m.c["n_embd"], [n_expert] if n_expert else []
     if n_expert and m.c["fused_gate_up"]:
         m.matrix(p + "ffn_gate_up" + suffix + ".weight", [n_embd, 2 * n_ff] + tail, 1.2)
     elif suffix == "_shexp" and m.c["fused_shared"]:
@@ -638,6 +649,8 @@ def add_layer(m, i):
     for part in ("attn", "ffn") if c["streams"] and not c["stream_rank"] else ():
         n = 2 if c["stream_magnitude"] else 2 + c["streams"]
         add_hyper_connection(m, p + "hc_" + part, n * c["streams"], min(n, 3))
+    for part in ("attn", "ffn") if c["res_block"] else ():
+        m.vector(p + part + "_res_score.weight", [c["n_embd"]], 0.3)
     if c["post_norms"]:
         m.vector(p + "post_attention_norm.weight", [c["n_embd"]], 0.15, 1.5)
         m.vector(p + "post_ffw_norm.weight", [c["n_embd"]], 0.15, 1.5)
@@ -649,6 +662,10 @@ def add_layer(m, i):
     if not is_moe(c, i):
         return
     add_router(m, p, i)
+    if c["moe_latent"]:
+        m.matrix(p + "ffn_routed_down.weight", [c["n_embd"], c["moe_latent"]], 1.2)
+        m.matrix(p + "ffn_routed_up.weight", [c["moe_latent"], c["n_embd"]], 1.2)
+        m.vector(p + "ffn_routed_norm.weight", [c["moe_latent"]], 0.15, 1)
     add_gated(m, p, "_exps", c["n_ff_exp"], 3, c["n_expert"])
     if c["n_shared"]:
         add_gated(m, p, "_shexp", c["n_shared"] * c["n_ff_exp"], 1.5)
@@ -674,6 +691,8 @@ def build(name, seed, options):
         add_stream_gates(m, "output_hc", False)
     elif m.c["streams"]:
         add_hyper_connection(m, "output_hc", m.c["streams"], 1)
+    if m.c["res_block"]:
+        m.vector("output_res_score.weight", [m.c["n_embd"]], 0.3)
     if m.c["norm_bias"]:
         m.vector("output_norm.bias", [m.c["n_embd"]], 0.3)
         m.vector("output.bias", [n_vocab], 0.5)
