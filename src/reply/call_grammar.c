@@ -258,7 +258,7 @@ static void add_until_rules(struct writer *w)
 
 /* What the holes of a shape's text stand for; NULL: not in this one. */
 struct holes {
-    const char *name, *key, *is_string;
+    const char *name, *key, *is_string, *type;
     size_t tool; /* whose arguments */
 };
 
@@ -270,6 +270,7 @@ static void add_pattern(struct writer *w, const char *pattern, struct holes h)
                              : s[1] == 'N' ? h.name
                              : s[1] == 'K' ? h.key
                              : s[1] == 'S' ? h.is_string
+                             : s[1] == 'T' ? h.type
                                            : NULL;
         if (*s != '$') {
             bytes_put_char(&literal, *s);
@@ -283,7 +284,11 @@ static void add_pattern(struct writer *w, const char *pattern, struct holes h)
         add_literal(w, bytes_text(&literal), literal.n);
         bytes_clear(&literal);
         w->needs_key = w->needs_key || *s == 'K';
-        add(w, *s == 'I' ? " [0-9]{1,4}" : *s == 'R' ? " [a-zA-Z0-9]{9}" : *s == 'K' ? " any-key" : " ");
+        add(w, *s == 'I'   ? " [0-9]{1,4}"
+               : *s == 'R' ? " [a-zA-Z0-9]{9}"
+               : *s == 'K' ? " any-key"
+               : *s == 'T' ? " ( \"number\" | \"boolean\" | \"object\" | \"array\" | \"null\" )"
+                           : " ");
         if (*s == 'A')
             addf(w, "arguments-%zu", h.tool);
     }
@@ -394,11 +399,26 @@ static void add_parameter_close(struct writer *w, const char *key)
         add_pattern(w, w->shape->parameter_close, (struct holes){.key = key});
 }
 
+/* The type of a parameter's values, as JSON has it; NULL: of several, or not known. */
+static const char *value_type(const json_t *schema)
+{
+    static const char *const types[] = {"number", "boolean", "object", "array", "null"};
+    const char *type = json_string_value(json_object_get(schema, "type"));
+    if (type && !strcmp(type, "integer"))
+        return "number";
+    for (size_t i = 0; type && i < sizeof types / sizeof *types; i++)
+        if (!strcmp(type, types[i]))
+            return types[i];
+    return NULL;
+}
+
 static void add_parameter(struct writer *w, const struct reply_tool *tool, const char *key, const json_t *schema)
 {
     enum reply_kind kind = reply_tool_kind(tool, key);
     bool is_json = kind == REPLY_KIND_ANY;
-    add_pattern(w, w->shape->parameter, (struct holes){.key = key, .is_string = is_json ? "false" : "true"});
+    const struct holes holes = {
+        .key = key, .is_string = is_json ? "false" : "true", .type = is_json ? value_type(schema) : "string"};
+    add_pattern(w, w->shape->parameter, holes);
     if (is_json)
         add_schema(w, schema, tool->parameters, false);
     if (is_json || add_enumeration(w, schema, NULL, NULL))
@@ -414,7 +434,7 @@ static void add_parameters(struct writer *w, const struct reply_tool *tool)
     const char *key;
     if (is_free(tool)) {
         add(w, " (");
-        add_pattern(w, w->shape->parameter, (struct holes){.is_string = "true"});
+        add_pattern(w, w->shape->parameter, (struct holes){.is_string = "true", .type = "string"});
         add_until(w, w->shape->parameter_end);
         add_parameter_close(w, NULL);
         add(w, " )*");

@@ -8,7 +8,7 @@
 #include "reply/reply.h"
 #include "reply/reply_tools.h"
 
-enum { REPLY_MAX_SKIP = 4, REPLY_MAX_WAYS = 5, REPLY_MAX_TRIGGERS = 5, REPLY_MAX_STATES = 13, REPLY_MAX_SHAPES = 4 };
+enum { REPLY_MAX_SKIP = 4, REPLY_MAX_WAYS = 6, REPLY_MAX_TRIGGERS = 5, REPLY_MAX_STATES = 13, REPLY_MAX_SHAPES = 4 };
 
 /* How a model marks reasoning. Marks may be tokens or plain text, whole or in pieces. */
 struct reply_marks {
@@ -71,7 +71,7 @@ struct reply_trigger {
 /* ---- families: how calls are written --------------------------------------------------------------------------- */
 
 /* In these texts $N stands for the tool's name, $A for the arguments, $K for a parameter's name, $S for whether it is a
- * string ("true" or "false"), $I for a number, and $R for nine letters and digits. */
+ * string ("true" or "false"), $T for its type as JSON has it, $I for a number, and $R for nine letters and digits. */
 struct reply_shape {
     const char *sign;            /* what the template holds; NULL: this shape is the last */
     const char *trigger;         /* how `open` or `call` begins, enough to know that it is a call */

@@ -14,6 +14,10 @@ static const struct reply_marks all_marks[] = {
     {"[THINK]", "[THINK]", "[/THINK]", {0}},
     {"<seed:think>", "<seed:think>", "</seed:think>", {0}},
     {"<mm:think>", "<mm:think>", "</mm:think>", {0}},
+    {"<|open|>",
+     "<|open|>think<|sep|>",
+     "<|close|>think<|sep|>",
+     {"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"}},
     {"<|inner_prefix|>", "<|inner_prefix|>", "<|inner_suffix|>", {0}},
     {"\342\227\201think\342\226\267", "\342\227\201think\342\226\267", "\342\227\201/think\342\226\267", {0}},
     {"<think>", "<think>", "</think>", {0}}, /* by far the commonest, and the one that others are taken for */

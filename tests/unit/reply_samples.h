@@ -21,6 +21,7 @@
 #define NS            "]<]minimax[>["
 #define MINIMAX_M3    "<mm:think> " NS " <tool_call>"
 #define KIMI_K2       "<think> <|tool_calls_section_begin|>"
+#define KIMI_K3       "<|open|>"
 #define GEMMA4        "<|tool_call>call: <|channel>thought"
 #define LFM2          "<|tool_call_start|>"
 #define LISTS         "<think> <TOOLCALL>"
@@ -228,6 +229,21 @@ static const struct reply_sample samples[] = {
      "<think>so<|tool_calls_section_begin|><|tool_call_begin|>functions.get_time:0<|tool_call_argument_begin|>{}"
      "<|tool_call_end|><|tool_calls_section_end|>ok",
      "R[so] CALL[get_time] A[{}] END[functions.get_time:0] C[ok] "},
+    {KIMI_K3,
+     "<|open|>think<|sep|>hm<|close|>think<|sep|><|open|>response<|sep|>Ok.<|close|>response<|sep|><|open|>tools<|sep|>"
+     "<|open|>call tool=\"get_weather\" index=\"1\"<|sep|><|open|>argument key=\"city\" type=\"string\"<|sep|>Pa\"ris"
+     "<|close|>argument<|sep|><|open|>argument key=\"days\" type=\"number\"<|sep|>3<|close|>argument<|sep|>"
+     "<|close|>call<|sep|><|open|>call tool=\"get_time\" index=\"2\"<|sep|><|close|>call<|sep|><|close|>tools<|sep|>"
+     "<|close|>message<|sep|>",
+     "R[hm] C[Ok.] CALL[get_weather] A[{\"city\":\"Pa\\\"ris\",\"days\":3}] END[] CALL[get_time] A[{}] END[] "},
+    {KIMI_K3,
+     "<|open|>tools<|sep|><|open|>call tool=\"get_weather\" index=\"1\"<|sep|><|open|>json type=\"object\"<|sep|>"
+     "{\"city\": \"Paris\"}<|close|>json<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
+     "CALL[get_weather] A[{\"city\":\"Paris\"}] END[] "},
+    {KIMI_K3,
+     "<|open|>tools<|sep|><|open|>call tool=\"write-file\" index=\"1\"<|sep|><|open|>argument key=\"owner\" "
+     "type=\"null\"<|sep|>null<|close|>argument<|sep|><|open|>argument key=\"tags\" type=\"array\"<|sep|>[\"a",
+     "CALL[write-file] A[{\"owner\":null,\"tags\":\"[\\\"a\"}] END[] N[] "},
     /* Gemma */
     {GEMMA4,
      "<|channel>thought\nhm\n<channel|><|tool_call>call:get_weather{city:<|\"|>Pa<|x\"ris\\<|\"|>,days:3}<tool_call|>"
