@@ -353,7 +353,8 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  *             n_stream * (n_stream + 2) (docs/numerics.md has the formulas).  vec[0]: scale [1 to 3], vec[1]: base
  *             [k]; streams
  *             With gate, in[2] [n_stream*n][M], out is the mean over streams of sigmoid(gate) * x, and mix is b alone,
- *             [n_stream][M] or absent, which becomes magnitude * sigmoid(mix / n_stream); no vec
+ *             [n_stream][M] or absent, which becomes magnitude * sigmoid(mix / n_stream); no vec.  Without gate and
+ *             mix it is the mean of x
  * STREAMS_OUT in: y [n][M], x [n_stream*n][M], mix with b as STREAMS_IN leaves it; without c streams are not mixed.
  *             out: the same x
  * STREAMS_MATCH

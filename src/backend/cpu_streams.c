@@ -79,14 +79,15 @@ static void streams_in_row(void *arg, size_t t, int thread)
 
 enum { PIECE = 256 }; /* elements that stay in the first cache */
 
-/* The same where streams are gated element by element. */
+/* The same where streams are gated element by element, or their mean is a plain one. */
 static void streams_gated_row(void *arg, size_t t, int thread)
 {
     static const float zeros[OP_MAX_STREAM] = {0};
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
     const struct kernels *kern = l->c->kernels;
-    const float *x = tensor_row(&op->in[0], (int64_t)t), *gate = tensor_row(&op->in[2], (int64_t)t);
+    const float *x = tensor_row(&op->in[0], (int64_t)t);
+    const float *gate = op->in[2].buffer ? tensor_row(&op->in[2], (int64_t)t) : NULL;
     float *y = tensor_row(&op->out[0], (int64_t)t), gated[PIECE];
     int64_t n = op->out[0].ne[0], n_stream = op->in[0].ne[0] / n;
     float share = 1 / (float)n_stream;
@@ -100,8 +101,9 @@ static void streams_gated_row(void *arg, size_t t, int thread)
     for (int64_t at = 0; at < n; at += PIECE) {
         int64_t some = n - at < PIECE ? n - at : PIECE;
         for (int64_t i = 0; i < n_stream; i++) {
-            kern->act_mul(KERNEL_SIGMOID, 0, gated, gate + i * n + at, x + i * n + at, some);
-            kern->fma_scalar(y + at, gated, share, some);
+            if (gate)
+                kern->act_mul(KERNEL_SIGMOID, 0, gated, gate + i * n + at, x + i * n + at, some);
+            kern->fma_scalar(y + at, gate ? gated : x + i * n + at, share, some);
         }
     }
 }
@@ -109,7 +111,7 @@ static void streams_gated_row(void *arg, size_t t, int thread)
 void cpu_op_streams_in(struct cpu *c, const struct op *op)
 {
     cpu_run_rows(c, op, op->in[0].ne[1], tensor_n_elem(&op->in[0]) > CPU_SERIAL_ELEMS,
-                 op->in[2].buffer ? streams_gated_row : streams_in_row);
+                 op->in[1].buffer && !op->in[2].buffer ? streams_in_row : streams_gated_row);
 }
 
 /* Element by element over pieces. */

@@ -343,9 +343,9 @@ static err_code check_streams_in(const struct op_checker *c)
     TRY(check_rows(c, "out", &op->out[0], ANY, m));
     TRY(check_n_stream(c, op->in[0].ne[0], n));
     int64_t n_stream = op->in[0].ne[0] / n;
-    if (op->in[2].buffer) {
+    if (op->in[2].buffer || !mix->buffer) {
         CHECK(c, !mix->buffer || op->streams.magnitude > 0, "the magnitude is %g", (double)op->streams.magnitude);
-        TRY(check_rows(c, "gate", &op->in[2], n_stream * n, m));
+        TRY(check_optional(c, "gate", &op->in[2], ELEM_F32, n_stream * n, m, 1));
         return mix->buffer ? check_mix(c, n_stream, 1) : ERR_OK;
     }
     int64_t n_part = mix->ne[0] / n_stream, n_scale = n_part < 3 ? n_part : 3;

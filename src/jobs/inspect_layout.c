@@ -40,21 +40,35 @@ static void say_gate(struct inspect_words *w, const struct attention *a)
         say(w, a->n_gate == a->n_head ? ", a gate on each head's output" : ", a gate on the output");
 }
 
+/* Runs of positions that are chosen. */
+static void say_runs(struct inspect_words *w, const struct position_index *x)
+{
+    say(w,
+        "\nto %lld runs of %lld positions at most, and those behind the last whole one, chosen by %lld heads of %lld",
+        (long long)x->n_chosen, (long long)x->run, (long long)x->n_head, (long long)x->dim);
+}
+
 static void say_latent(struct inspect_words *w, const struct model *m, const struct attention *a)
 {
     const char *part = a->rope_table < 0 ? "shared" : "rotated";
-    say(w, "latent attention: %lld heads of %lld, of which %lld are %s, values of %lld", (long long)a->n_head,
-        (long long)(a->latent.n_nope + a->n_rot), (long long)a->n_rot, part, (long long)a->latent.n_value);
+    say(w, "latent attention: %lld heads of %lld, ", (long long)a->n_head, (long long)(a->latent.n_nope + a->n_rot));
+    if (a->n_rot)
+        say(w, "of which %lld are %s, ", (long long)a->n_rot, part);
+    say(w, "values of %lld", (long long)a->latent.n_value);
     if (a->window)
         say(w, ", over the last %lld positions", (long long)a->window);
-    say(w, "\none latent vector of %lld and %lld %s for all heads", (long long)a->latent.n_latent, (long long)a->n_rot,
-        part);
+    say(w, "\none latent vector of %lld", (long long)a->latent.n_latent);
+    if (a->n_rot)
+        say(w, " and %lld %s", (long long)a->n_rot, part);
+    say(w, " for all heads");
     if (a->q_a)
         say(w, "; queries through a rank of %lld", (long long)a->n_q_latent);
-    if (a->index.n_chosen)
+    if (a->index.run)
+        say_runs(w, &a->index);
+    else if (a->index.n_chosen)
         say(w, "\nto %lld positions at most, %s", (long long)a->index.n_chosen,
             a->index.n_head ? "chosen by" : "which a layer before chose");
-    if (a->index.n_head)
+    if (a->index.n_head && !a->index.run)
         say(w, " %lld heads of %lld", (long long)a->index.n_head, (long long)a->index.dim);
     say(w, "\n");
     say_rope(w, m, a);
@@ -87,14 +101,6 @@ static void say_blocks(struct inspect_words *w, const struct position_index *x)
     if (x->n_local > 1)
         say(w, "%lld ", (long long)x->n_local);
     say(w, "in any case, the others chosen by a head of %lld", (long long)x->dim);
-}
-
-/* Runs of positions that are chosen. */
-static void say_runs(struct inspect_words *w, const struct position_index *x)
-{
-    say(w,
-        "\nto %lld runs of %lld positions at most, and those behind the last whole one, chosen by %lld heads of %lld",
-        (long long)x->n_chosen, (long long)x->run, (long long)x->n_head, (long long)x->dim);
 }
 
 static void say_attention(struct inspect_words *w, const struct model *m, int64_t layer)
@@ -362,7 +368,7 @@ static void count_state(struct inspect_layout *l)
         uint64_t n = (uint64_t)(a->n_head_kv * (a->head_dim + (is_value ? 0 : a->head_dim_v))) * sizeof(uint16_t);
         uint64_t n_index = x->n_head ? (uint64_t)x->dim * sizeof(uint16_t) : 0, ratio = (uint64_t)a->compressed.ratio;
         if (ratio)
-            l->kv_bytes += (n + n_index) / ratio;
+            l->kv_bytes += ((x->run ? 0 : n) + n_index) / ratio;
         n += ratio ? 0 : n_index;
         *(a->window ? &l->window_kv_bytes : &l->kv_bytes) += n;
         l->window = a->window > l->window ? a->window : l->window;

@@ -3,7 +3,8 @@
  * shared expert, leading dense layers. bailingmoe3 (Ling 3) is of the same kind: its decays have a lower bound, they
  * and the gates of outputs are not low-rank, and attention has rope and gates. So is kimi-k3: its decays may have a
  * lower bound, gates of outputs are not low-rank, attention has gates, experts work in a latent space, activations are
- * SiTU, and parts see a sum of the residual stream and banked ones. */
+ * SiTU, and parts see a sum of the residual stream and banked ones. And glm5next (GLM 5.3 Flash): decays have a lower
+ * bound, an index chooses the runs of positions that attention sees, and residual streams are mixed. */
 #include <stdio.h>
 
 #include "gguf/gguf.h"
@@ -43,7 +44,7 @@ static err_code load_gates(struct loader *l, int64_t layer, const char *part, in
 static err_code load_kda(struct loader *l, int64_t layer, struct recurrent *r, struct err *e)
 {
     int64_t n_embd = l->m->n_embd;
-    *r = (struct recurrent){.kind = RECURRENCE_DELTA, .z_act = ACT_SIGMOID};
+    *r = (struct recurrent){.kind = RECURRENCE_DELTA, .z_act = ACT_SIGMOID, .qk_eps = l->m->norm_eps};
     TRY(load_sizes(l, layer, r, e));
     int64_t n = r->n_out;
     const struct conv_part parts[] = {
@@ -134,21 +135,79 @@ static err_code negate(struct backend *device, const struct tensor *t, struct er
     return code;
 }
 
-/* The decays' bound. Files have `a` as decays without a bound take it; those with one take it with the other sign. */
-static err_code load_bound(struct loader *l, int64_t layer, struct recurrent *r, struct err *e)
+/* Gives decays a bound. Files have `a` as decays without one take it; those with one take it with the other sign. */
+static err_code bound_decays(struct loader *l, int64_t layer, float bound, struct recurrent *r, struct err *e)
 {
-    TRY(load_f32_opt(l, "kda.gate_lower_bound", &bound_range, &r->min_log_decay, e));
-    return r->min_log_decay < 0 ? negate(load_device(l, layer), &r->a, e) : ERR_OK;
+    r->min_log_decay = bound;
+    return bound < 0 ? negate(load_device(l, layer), &r->a, e) : ERR_OK;
 }
 
 err_code arch_kimi_k3_load(struct loader *l, struct err *e)
 {
     static const struct moe_rules rules = {.score = ROUTE_SIGMOID};
+    float bound = 0;
     TRY(load_layers(l, &rules, false, e));
+    TRY(load_f32_opt(l, "kda.gate_lower_bound", &bound_range, &bound, e));
     for (int64_t i = 0; i < l->m->n_layer; i++) {
         struct layer *y = &l->m->layers[i];
-        TRY(y->is_recurrent ? load_bound(l, i, &y->recurrent, e) : load_attention_gate(l, i, ACT_SIGMOID, &y->attn, e));
+        TRY(y->is_recurrent ? bound_decays(l, i, bound, &y->recurrent, e)
+                            : load_attention_gate(l, i, ACT_SIGMOID, &y->attn, e));
         TRY(load_situ(l, y, e));
     }
     return load_residuals(l, e);
+}
+
+/* The index, whose keys are layer-normed and then pooled by gates and biases of each position. */
+static err_code load_run_index(struct loader *l, int64_t layer, struct attention *a, struct err *e)
+{
+    static const struct index_rules rules = {0};
+    static const struct f32_range epsilon = {0, 1, false};
+    struct position_index *x = &a->index;
+    struct compressed_attention *c = &a->compressed;
+    struct compressor *keys = &c->index;
+    bool has_own_names = load_find(l, layer, "indexer.kpool_gate.weight") != NULL; /* else those of DeepSeek V4 */
+    bool sees_rest = true;
+    TRY(load_position_index(l, layer, &rules, a, e));
+    TRY(load_f32_opt(l, "attention.layer_norm_epsilon", &epsilon, &x->k_norm_eps, e));
+    TRY(load_bool_opt(l, "attention.indexer.kpool_select_tail", &sees_rest, e));
+    if (!sees_rest)
+        return err_set(e, ERR_UNSUPPORTED,
+                       "%s: %s.attention.indexer.kpool_select_tail is false: this version takes true",
+                       gguf_file_path(l->g, 0), l->m->arch);
+    TRY(load_u32(l, "attention.indexer.kpool", &x->run, e));
+    if (x->run < 2 || x->run > ATTENTION_BLOCK || x->n_chosen % x->run)
+        return err_set(e, ERR_FORMAT,
+                       "%s: %s.attention.indexer.*: top_k is %lld, kpool %lld: expected a multiple of kpool, which is "
+                       "2 to %d",
+                       gguf_file_path(l->g, 0), l->m->arch, (long long)x->n_chosen, (long long)x->run, ATTENTION_BLOCK);
+    x->n_chosen /= x->run;
+    c->ratio = x->run;
+    TRY(load_list_ratio(l, c, e));
+    keys->n = keys->width = x->dim;
+    keys->x = x->k;
+    x->k = NULL;
+    TRY(load_weight(l, layer, has_own_names ? "indexer.kpool_gate.weight" : "indexer_compressor_gate.weight",
+                    l->m->n_embd, x->dim, &keys->gate, e));
+    return load_table(l, layer, has_own_names ? "indexer.kpool_ape.weight" : "indexer_compressor_ape.weight", x->dim,
+                      x->run, true, &keys->bias, e);
+}
+
+err_code arch_glm5next_load(struct loader *l, struct err *e)
+{
+    static const struct moe_rules rules = {.score = ROUTE_SIGMOID, .act = ACT_SILU_CLAMPED};
+    float bound = 0;
+    TRY(load_layers(l, &rules, false, e));
+    TRY(load_stream_sizes(l, true, e));
+    TRY(load_f32(l, "kda.gate_lower_bound", &bound_range, &bound, e));
+    for (int64_t i = 0; i < l->m->n_layer; i++) {
+        struct layer *y = &l->m->layers[i];
+        TRY(load_streams(l, i, y, e));
+        TRY(y->is_recurrent ? bound_decays(l, i, bound, &y->recurrent, e) : load_run_index(l, i, &y->attn, e));
+        TRY(load_act_limits(l, i, y, e));
+        if (!load_has_key(l, "swiglu_clamp_shexp"))
+            y->ffn.act_limit = y->moe.shared_act_limit = y->moe.act_limit;
+        y->recurrent.qk_eps = 1e-6f;
+        y->ffn.act = ACT_SILU_CLAMPED;
+    }
+    return ERR_OK;
 }

@@ -63,6 +63,8 @@ void block_list_entries(struct pass *p)
         x->at = write_list(p, i, AT, x->n);
         x->index = write_list(p, i, INDEX, x->n);
         x->table = write_list(p, i, TABLE, x->n);
+        if (r->n_rot == 0)
+            continue;
         x->first = write_list(p, i, FIRST, x->n);
         x->rope = p->w->entry_rope;
         x->rope.off_bytes += (size_t)(i * r->n_rot * p->w->sizes.n_batch) * sizeof(float);
@@ -88,6 +90,7 @@ void block_cut_entries(const struct pass *p, struct pass *ubatch)
         y->at = list_part(x->at, first, y->n);
         y->index = list_part(x->index, first, y->n);
         y->table = list_part(x->table, first, y->n);
-        y->rope = tensor_rows(x->rope, first, y->n);
+        if (x->rope.buffer)
+            y->rope = tensor_rows(x->rope, first, y->n);
     }
 }

@@ -95,10 +95,12 @@ void block_begin(const struct pass *p, const struct stream_weights *s, const str
         begin_gated(p, s, x, mix, norm, h);
         return;
     }
-    const struct tensor normed = tensor_shaped(p->spare, x->ne[0], x->ne[1]);
-    const struct tensor by = tensor_shaped(*mix, s->base.ne[0], x->ne[1]);
-    block_norm(p, x, &no_weights, normed.ne[0], &normed);
-    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {normed}, .out = {by}, .weight = {s->mix}});
+    const struct tensor normed = tensor_shaped(p->spare, x->ne[0], x->ne[1]),
+                        by = s->mix ? tensor_shaped(*mix, s->base.ne[0], x->ne[1]) : (struct tensor){0};
+    if (s->mix) {
+        block_norm(p, x, &no_weights, normed.ne[0], &normed);
+        backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {normed}, .out = {by}, .weight = {s->mix}});
+    }
     backend_enqueue(p->b, &(struct op){.kind = OP_STREAMS_IN,
                                        .in = {*x, by},
                                        .out = {*h, by},

@@ -15,7 +15,7 @@ static err_code load_length(struct loader *l, const struct attention *a, const c
     return load_u32(l, keys[i], out, e);
 }
 
-static err_code load_dims(struct loader *l, int64_t layer, struct attention *a, struct err *e)
+static err_code load_dims(struct loader *l, int64_t layer, bool has_rope, struct attention *a, struct err *e)
 {
     static const char *const latent[] = {"attention.kv_lora_rank_swa", "attention.kv_lora_rank",
                                          "attention.kv_lora_rank"};
@@ -30,7 +30,8 @@ static err_code load_dims(struct loader *l, int64_t layer, struct attention *a, 
     TRY(load_length(l, a, key, &lat->n_nope, e));
     TRY(load_length(l, a, value, &lat->n_value, e));
     lat->n_nope -= a->n_rot;
-    if (a->n_head < 1 || lat->n_latent < 1 || a->n_rot < 2 || a->n_rot % 2 || lat->n_nope < 1 || lat->n_value < 1)
+    if (a->n_head < 1 || lat->n_latent < 1 || (has_rope && a->n_rot < 2) || a->n_rot % 2 || lat->n_nope < 1 ||
+        lat->n_value < 1)
         return err_set(
             e, ERR_FORMAT,
             "%s: %s.attention.*: %lld heads of %lld and %lld rotated, values of %lld, latent of %lld: expected "
@@ -73,7 +74,7 @@ static err_code load_query(struct loader *l, int64_t layer, struct attention *a,
     const struct row_run pe = {.n_row = a->n_head * a->n_rot, .block = a->n_rot, .stride = dim, .first = lat->n_nope};
     const struct file_matrix from = {layer, name, n_in, a->n_head * dim};
     TRY(load_weight_rows(l, &from, &nope, 1, &a->q, e));
-    return load_weight_rows(l, &from, &pe, 1, &lat->q_pe, e);
+    return a->n_rot ? load_weight_rows(l, &from, &pe, 1, &lat->q_pe, e) : ERR_OK;
 }
 
 /* k_b and v_b: a tensor each or, in older files, one tensor in which each head's keys are followed by its values, the
@@ -102,7 +103,7 @@ err_code load_latent_attention(struct loader *l, int64_t layer, bool has_rope, s
     int64_t n_embd = l->m->n_embd, n_kv;
     float magnitude = 1;
     a->is_latent = true;
-    TRY(load_dims(l, layer, a, e));
+    TRY(load_dims(l, layer, has_rope, a, e));
     n_kv = lat->n_latent + a->n_rot;
     a->kv_layer = layer;
     a->rope_table = a->q_rope_table = has_rope ? 0 : -1;
@@ -115,9 +116,11 @@ err_code load_latent_attention(struct loader *l, int64_t layer, bool has_rope, s
     const struct row_run pe = {.n_row = a->n_rot, .block = a->n_rot, .stride = n_kv, .first = lat->n_latent};
     const struct file_matrix kv = {layer, "attn_kv_a_mqa.weight", n_embd, n_kv};
     TRY(load_weight_rows(l, &kv, &latent, 1, &a->k, e));
-    TRY(load_weight_rows(l, &kv, &pe, 1, &lat->k_pe, e));
     TRY(load_vector(l, layer, "attn_kv_a_norm.weight", lat->n_latent, true, &a->k_norm, e));
-    TRY(load_vector(l, layer, "attn_k_norm.weight", a->n_rot, false, &lat->k_pe_norm, e));
+    if (a->n_rot) {
+        TRY(load_weight_rows(l, &kv, &pe, 1, &lat->k_pe, e));
+        TRY(load_vector(l, layer, "attn_k_norm.weight", a->n_rot, false, &lat->k_pe_norm, e));
+    }
     TRY(load_folded(l, layer, a, e));
     return load_weight(l, layer, "attn_output.weight", a->n_head * lat->n_value, n_embd, &a->o, e);
 }

@@ -177,7 +177,7 @@ static err_code load_mixed(struct loader *l, int64_t layer, struct recurrent *d,
 
 err_code load_delta_net(struct loader *l, int64_t layer, bool grouped, struct recurrent *d, struct err *e)
 {
-    *d = (struct recurrent){.kind = RECURRENCE_DELTA, .grouped = grouped};
+    *d = (struct recurrent){.kind = RECURRENCE_DELTA, .grouped = grouped, .qk_eps = l->m->norm_eps};
     TRY(load_ssm_sizes(l, d, e));
     TRY(load_mixed(l, layer, d, e));
     TRY(load_gates(l, layer, d, e));

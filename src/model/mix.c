@@ -49,6 +49,19 @@ bool block_sees_all(const struct pass *p, int64_t n_chosen)
     return all;
 }
 
+void mix_norm_index(const struct pass *p, const struct position_index *x, const struct tensor *k)
+{
+    if (x->block) {
+        block_norm(p, k, &x->k_norm, x->dim, k);
+        return;
+    }
+    backend_enqueue(p->b, &(struct op){.kind = OP_LAYER_NORM,
+                                       .in = {*k},
+                                       .out = {*k},
+                                       .vec = {x->k_norm, x->k_norm_bias},
+                                       .norm = {.eps = x->k_norm_eps}});
+}
+
 /* Puts the tokens' keys into the index, in whose cache later ones look for them. */
 static void store_index(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                         const struct tensor *h)
@@ -57,14 +70,7 @@ static void store_index(const struct pass *p, const struct attention *a, const s
     const struct attention how = {.rope = x->rope, .head_dim = x->dim, .n_rot = a->n_rot, .rot_first = x->rot_first};
     struct tensor k = tensor_shaped(p->w->index_k, x->dim, p->n);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {k}, .weight = {x->k}});
-    if (x->block)
-        block_norm(p, &k, &x->k_norm, x->dim, &k);
-    else
-        backend_enqueue(p->b, &(struct op){.kind = OP_LAYER_NORM,
-                                           .in = {k},
-                                           .out = {k},
-                                           .vec = {x->k_norm, x->k_norm_bias},
-                                           .norm = {.eps = x->k_norm_eps}});
+    mix_norm_index(p, x, &k);
     mix_rope(p, &how, a->rope_table, &k);
     mix_store(p, kv->kind, &k, &kv->index);
 }
@@ -99,9 +105,10 @@ static struct tensor positions_of(const struct pass *p, const struct attention *
     const struct position_index *x = &a->index;
     struct tensor chosen = {0};
     if (x->run)
-        mix_make_entries(p, a, &a->compressed.index,
-                         &(struct entry_caches){&kv->index_x, NULL, kv->part_kind, &kv->index, kv->entry_kind},
-                         x->rot_first, h);
+        mix_make_entries(
+            p, a, &a->compressed.index,
+            &(struct entry_caches){&kv->index_x, &kv->index_gate, kv->part_kind, &kv->index, kv->entry_kind},
+            x->rot_first, h);
     else if (x->n_head)
         store_index(p, a, kv, h);
     if (x->n_chosen == 0 || block_sees_all(p, model_index_reach(x)))
@@ -196,12 +203,24 @@ static struct tensor latent_rows(const struct pass *p, const struct attention *a
 {
     int64_t n_rot = a->n_rot, n_latent = a->latent.n_latent;
     struct tensor k = tensor_shaped(p->w->k, n_rot + n_latent, p->n);
-    block_norm(p, latent, &a->k_norm, n_latent, latent);
+    block_norm(p, latent, &a->k_norm, n_latent, n_rot ? latent : &k);
+    if (n_rot == 0)
+        return k;
     if (a->latent.k_pe_norm.buffer)
         block_norm(p, k_rot, &a->latent.k_pe_norm, n_rot, k_rot);
     mix_heads(p, NULL, 1, (struct head_part){k_rot, 0, n_rot}, (struct head_part){&k, 0, n_rot});
     mix_heads(p, NULL, 1, (struct head_part){latent, 0, n_latent}, (struct head_part){&k, n_rot, n_latent});
     return k;
+}
+
+/* Adds w . x to a product of x, unless w is NULL. */
+static void add_product(struct op *op, struct weight *w, const struct tensor *out)
+{
+    int i = 0;
+    while (op->weight[i])
+        i++;
+    op->weight[i] = w;
+    op->out[i] = *out;
 }
 
 /* h = o . (v_b . attention(k_b . q . h, latent) * act(gate . h)): instead of the latent's keys and values, queries go
@@ -218,10 +237,10 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     struct tensor latent = tensor_shaped(p->w->v, n_latent, n), k_rot = tensor_shaped(p->w->k_rot, n_rot, n);
     struct tensor out = tensor_shaped(p->w->attn, n_head * row, n);
     struct tensor value = tensor_shaped(p->w->z, n_head * lat->n_value, n);
-    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
-                                       .in = {*h},
-                                       .out = {latent, k_rot, q_latent},
-                                       .weight = {a->k, lat->k_pe, a->q_a}});
+    struct op product = {.kind = OP_MATMUL, .in = {*h}, .out = {latent}, .weight = {a->k}};
+    add_product(&product, lat->k_pe, &k_rot);
+    add_product(&product, a->q_a, &q_latent);
+    backend_enqueue(p->b, &product);
     if (a->q_a) {
         block_norm(p, &q_latent, &a->q_a_norm, a->n_q_latent, &q_latent);
         q_in = q_latent;
@@ -230,7 +249,8 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     backend_enqueue(p->b,
                     &(struct op){.kind = OP_MATMUL, .in = {q_in}, .out = {q_nope, q_rot}, .weight = {a->q, lat->q_pe}});
     const struct head_part q_rotated = {&q, 0, n_rot}, q_folded = {&q, n_rot, n_latent};
-    mix_heads(p, NULL, n_head, (struct head_part){&q_rot, 0, n_rot}, q_rotated);
+    if (n_rot)
+        mix_heads(p, NULL, n_head, (struct head_part){&q_rot, 0, n_rot}, q_rotated);
     mix_heads(p, lat->k_b, n_head, (struct head_part){&q_nope, 0, lat->n_nope}, q_folded);
     const struct tensor k = latent_rows(p, a, &latent, &k_rot);
     mix_rope(p, a, a->q_rope_table, &q);
@@ -278,7 +298,7 @@ static void recur(const struct pass *p, const struct recurrent *r, const struct 
                                            .out = {*out},
                                            .vec = {r->dt, r->a, r->skip},
                                            .state = {state->rule},
-                                           .delta = {r->n_head_k, r->grouped, p->m->norm_eps, r->min_log_decay}});
+                                           .delta = {r->n_head_k, r->grouped, r->qk_eps, r->min_log_decay}});
 }
 
 /* Rows [row, row + n) of layer i's part of what is kept of all layers, of ne0 each; 0: none. */

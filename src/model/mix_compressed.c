@@ -11,6 +11,8 @@ void mix_make_entries(const struct pass *p, const struct attention *a, const str
                         gate = tensor_shaped(p->w->compress_gate, c->width, p->n),
                         entry = tensor_shaped(p->w->entry, c->n, list->n);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {x, gate}, .weight = {c->x, c->gate}});
+    if (c == &a->compressed.index && a->index.k_norm.buffer)
+        mix_norm_index(p, &a->index, &x);
     mix_store(p, to->part_kind, &x, to->x);
     if (c->gate)
         mix_store(p, to->part_kind, &gate, to->gate);
@@ -21,11 +23,13 @@ void mix_make_entries(const struct pass *p, const struct attention *a, const str
                                        .out = {entry},
                                        .vec = {c->bias},
                                        .state = {*to->x, c->gate ? *to->gate : none}});
-    block_norm(p, &entry, &c->norm, c->n, &entry);
-    backend_enqueue(p->b, &(struct op){.kind = OP_ROPE,
-                                       .in = {entry, list->rope},
-                                       .out = {entry},
-                                       .rope = {a->rope, c->n, a->n_rot, rot_first}});
+    if (c->norm.buffer)
+        block_norm(p, &entry, &c->norm, c->n, &entry);
+    if (a->rope_table >= 0)
+        backend_enqueue(p->b, &(struct op){.kind = OP_ROPE,
+                                           .in = {entry, list->rope},
+                                           .out = {entry},
+                                           .rope = {a->rope, c->n, a->n_rot, rot_first}});
     backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE,
                                        .in = {entry, list->index, list->table, mix_pages(p, to->kind)},
                                        .state = {*to->out}});

@@ -22,9 +22,12 @@ struct tensor mix_pages(const struct pass *p, int kind);
 /* Puts the tokens' rows into a cache, whose pages are of a kind. */
 void mix_store(const struct pass *p, int kind, const struct tensor *x, const struct paged *cache);
 
+/* Norms keys of an index that they are, k [dim][n]. */
+void mix_norm_index(const struct pass *p, const struct position_index *x, const struct tensor *k);
+
 /* What the entries of a compressed cache are made of, and where they go, with the kinds of these caches' pages. */
 struct entry_caches {
-    const struct paged *x, *gate; /* gate NULL: there is none */
+    const struct paged *x, *gate; /* gate: where the compressor has one */
     int part_kind;
     const struct paged *out;
     int kind;

@@ -30,8 +30,8 @@ struct pool;
  * Or it chooses blocks of positions for each KV head (MiniMax's): each has a head of the index, whose score of a block
  * is the largest q . k there. Queries are normed, too, and come of what attention's come of.
  *
- * Or it chooses runs of positions (Qwen's): keys are the means of runs' keys, in a compressed cache, and each head's
- * weight is 1. Positions behind the last whole run are seen in any case. */
+ * Or it chooses runs of positions (Qwen's, GLM's): keys are the means of runs' keys, in a compressed cache, and each
+ * head's weight is 1 or as above. Positions behind the last whole run are seen in any case. */
 struct position_index {
     int64_t n_chosen;       /* positions, blocks for each KV head, or runs; 0: the layer's attention sees all */
     int64_t run;            /* positions of a run, where runs are chosen; else 0 */
@@ -42,9 +42,10 @@ struct position_index {
     float k_norm_eps;          /* of the layer norm */
     struct weight *q;          /* [n_head * dim][n_q_latent, or n_embd] */
     struct weight *k;          /* [dim][n_embd]; NULL where keys are those of a compressed cache */
-    struct weight *weights;    /* [n_head][n_embd]; NULL where blocks or runs are chosen */
+    struct weight *weights;    /* [n_head][n_embd]; NULL: each head's is 1, or blocks are chosen */
     struct tensor q_norm;      /* [dim], of an RMS norm of each head; absent: there is none */
-    struct tensor k_norm;      /* [dim], of a layer norm, or of an RMS norm where blocks are chosen */
+    struct tensor k_norm;      /* [dim], of a layer norm, or of an RMS norm where blocks are chosen; may be absent where
+                                  runs are */
     struct tensor k_norm_bias; /* [dim], of the layer norm */
 };
 
@@ -54,13 +55,13 @@ int64_t model_index_length(const struct position_index *x);
 
 /* What latent attention has besides struct attention, whose q gives the unrotated parts of the heads' queries and whose
  * k gives the latent [n_latent]. A row of the cache is k_pe's part and the latent, and serves all heads as key and
- * value. Where there is no rope, what is called rotated is taken as it is. */
+ * value. Where there is no rope, what is called rotated is taken as it is, if there is any. */
 struct latent_attention {
     int64_t n_nope;          /* elements of a head's query that are not rotated */
     int64_t n_latent;        /* elements of the latent */
     int64_t n_value;         /* elements of a head's value */
-    struct weight *q_pe;     /* the rotated parts of the heads' queries */
-    struct weight *k_pe;     /* the rotated part of the keys, [n_rot], that all heads share */
+    struct weight *q_pe;     /* the rotated parts of the heads' queries; NULL: nothing is */
+    struct weight *k_pe;     /* the rotated part of the keys, [n_rot], that all heads share; NULL: nothing is */
     struct tensor k_pe_norm; /* [n_rot], of an RMS norm of that part in front of rope; may be absent */
     struct weight *k_b;      /* for each head: a query into the latent space */
     struct weight *v_b;      /* for each head: a result out of it */
@@ -68,12 +69,12 @@ struct latent_attention {
 };
 
 /* What makes an entry of a compressed cache of a run of positions (OP_COMPRESS): all of them leave x . h and gate . h,
- * and their mean is normed and rotated by the first position's angles. */
+ * and their mean is normed and, where there is rope, rotated by the first position's angles. */
 struct compressor {
     int64_t n, width;        /* elements of an entry; of x and gate: n, or 2 * n where runs overlap */
     struct weight *x, *gate; /* [width][n_embd]; gate NULL: the mean is a plain one */
     struct tensor bias;      /* [width][ratio]; zeros where the mean is a plain one */
-    struct tensor norm;      /* [n] */
+    struct tensor norm;      /* [n]; may be absent */
 };
 
 /* What attention has besides where its keys, of one head, are values, too, tokens see a window of them and a compressed
@@ -151,6 +152,7 @@ struct recurrent {
     struct weight *z;           /* [n_out][n_embd or n_rank], which scales what goes into out by z_act */
     enum act_fn z_act;
     float min_log_decay;            /* a lower bound of the decays' logarithm, below 0; 0: there is none */
+    float qk_eps;                   /* of the norms of q and k, of RECURRENCE_DELTA */
     struct weight *alpha;           /* [n_alpha][n_embd or n_rank], the decay of the state */
     int64_t n_alpha;                /* n_head_v, or n_head_v * dk: each key dimension has a decay */
     int64_t n_rank;                 /* rank of z and alpha; 0 where they are not low-rank */

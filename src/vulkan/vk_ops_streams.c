@@ -31,7 +31,7 @@ static void streams_gated(struct vk *v, const struct op *op)
 void vk_op_streams_in(struct vk *v, const struct op *op)
 {
     enum { IN_GROUP = 128 };
-    if (op->in[2].buffer) {
+    if (op->in[2].buffer || !op->in[1].buffer) {
         streams_gated(v, op);
         return;
     }

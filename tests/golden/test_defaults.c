@@ -68,8 +68,8 @@ struct row {
     "qwen2moe "                                                                                                        \
     "qwen3moe qwen3next qwen35moe mellum maple granite_swa phimoe grok dbrx"
 #define SIGMOID                                                                                                        \
-    "afmoe bailingmoe2 bailingmoe3 deepseek32 dots1 dots3note exaone-moe glm-dsa glm4moe hy_v3 hy_v4 kimi-k3 "         \
-    "kimi-linear laguna "                                                                                              \
+    "afmoe bailingmoe2 bailingmoe3 deepseek32 dots1 dots3note exaone-moe glm-dsa glm4moe glm5next hy_v3 hy_v4 "        \
+    "kimi-k3 kimi-linear laguna "                                                                                      \
     "lfm2moe "                                                                                                         \
     "llama4 mimo2 "                                                                                                    \
     "minimax-m2 minimax-m3 "                                                                                           \
@@ -82,7 +82,7 @@ struct row {
 #define NOT_NORMED                                                                                                     \
     "afmoe bailingmoe bailingmoe2 deepseek deepseek2 mistral4 deepseek32 dots1 dots3note exaone-moe glm-dsa glm4moe "  \
     "hy_v3 "                                                                                                           \
-    "bailingmoe3 hy_v4 kimi-k3 laguna olmoe qwen2moe "                                                                 \
+    "bailingmoe3 glm5next hy_v4 kimi-k3 laguna olmoe qwen2moe "                                                        \
     "nemotron_h_moe step35 deepseek4 cohere2moe minimax-m3"
 
 static const struct row rows[] = {

@@ -194,6 +194,7 @@ static const char *const models[] = {
     "qwen35moe",        /* recurrent layers */
     "kimi_linear",      /* both, with more decays */
     "kimi_k3",          /* the same with banked residuals */
+    "glm5next",         /* both, mixed streams, an index of runs */
     "qwen4exp",         /* recurrent layers, gated streams, an index of runs, n-grams */
 };
 enum { N_MODEL = sizeof models / sizeof *models };

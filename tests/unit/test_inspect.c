@@ -838,6 +838,12 @@ static void layout_tells_bounds_of_decays_and_gates(void **state)
     assert_non_null(strstr(text, "    routed experts work in a space of 20, their sum is normed\n"));
     assert_non_null(strstr(text, "attention over residuals, which are banked every 2 layers"));
     free(text);
+    assert_int_equal(print(&text, GOLDEN "/glm5next.gguf", false, NULL, &e), ERR_OK);
+    assert_non_null(strstr(text,
+                           "    latent attention: 4 heads of 12, values of 8\n    one latent vector of 16 for all "
+                           "heads; queries through a rank of 24\n    to 3 runs of 4 positions at most, and those "
+                           "behind the last whole one, chosen by 12 heads of 64\n    no rope\n"));
+    free(text);
     assert_int_equal(print(&text, GOLDEN "/qwen4exp.gguf", false, NULL, &e), ERR_OK);
     assert_non_null(
         strstr(text, "    to 4 runs of 4 positions at most, and those behind the last whole one, chosen by 3"));

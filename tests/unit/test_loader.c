@@ -141,12 +141,28 @@ static void impossible_indexes_of_positions_are_refused(void **state)
         {"deepseek32", "deepseek32.attention.indexer.key_length", 2, "the 4 that are rotated"},
         {"glm_dsa", "glm-dsa.attention.indexer.head_count", 0, "at least 1"},
         {"glm_dsa", "glm-dsa.attention.indexer.head_count", 13, "indexer.attn_q_b.weight"},
+        {"glm5next", "glm5next.attention.indexer.kpool", 0, "top_k is 12, kpool 0"},
+        {"glm5next", "glm5next.attention.indexer.kpool", 1, "which is 2 to 64"},
+        {"glm5next", "glm5next.attention.indexer.kpool", 65, "which is 2 to 64"},
+        {"glm5next", "glm5next.attention.indexer.kpool", 5, "a multiple of kpool"},
+        {"glm5next", "glm5next.attention.indexer.kpool", 6, "indexer_compressor_ape.weight"},
+        {"glm5next", "glm5next.rope.dimension_count", 3, "an even number rotated"},
     };
     refuse_numbers(wrong, sizeof wrong / sizeof *wrong);
     static const uint32_t nobody_chose[] = {0, 1, 1, 1};
     struct model_edit m = golden("glm_dsa");
     model_edit_set_array(&m, "glm-dsa.attention.indexer.types", nobody_chose, 4);
     refused(&m, "layer 0", "glm-dsa.attention.indexer.types");
+    static const char *const pooling[] = {"blk.4.indexer_compressor_gate.weight", "blk.1.indexer_compressor_ape.weight",
+                                          "blk.1.indexer.k_norm.bias"};
+    for (size_t i = 0; i < sizeof pooling / sizeof *pooling; i++) {
+        m = golden("glm5next");
+        model_edit_drop_tensor(&m, pooling[i]);
+        refused(&m, pooling[i], "is missing");
+    }
+    m = golden("glm5next");
+    model_edit_set(&m, "glm5next.attention.indexer.kpool_select_tail", (struct gguf_value){GGUF_BOOL, .u = 0});
+    refused(&m, "kpool_select_tail", "takes true");
 }
 
 static void impossible_indexes_of_blocks_are_refused(void **state)
@@ -214,6 +230,9 @@ static void impossible_recurrent_layers_are_refused(void **state)
         {"kimi_k3", "kimi-k3.kda.head_dim", 12, "blk.0.ssm_conv1d_q.weight"},
     };
     refuse_numbers(wrong, sizeof wrong / sizeof *wrong);
+    struct model_edit boundless = golden("glm5next");
+    model_edit_drop(&boundless, "glm5next.kda.gate_lower_bound");
+    refused(&boundless, "glm5next.kda.gate_lower_bound", "is missing");
     struct model_edit growing = golden("bailingmoe3");
     model_edit_set_f32(&growing, "bailingmoe3.kda.gate_lower_bound", 5);
     refused(&growing, "bailingmoe3.kda.gate_lower_bound", "expected -100 to -0.001");

@@ -368,6 +368,8 @@ static void gated_streams_have_a_mix_of_one_number_each_or_none(void **test_stat
     assert_true(passes(f, &in));
     in.in[2] = rows(&o, 4 * 16 - 1);
     assert_false(passes(f, &in));
+    in.in[2] = (struct tensor){0};
+    assert_true(passes(f, &in));
     close_operands(f, &o);
 }
 

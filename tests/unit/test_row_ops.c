@@ -540,15 +540,15 @@ static void streams_are_weighed_and_mixed(void **state)
     free(s);
 }
 
-/* STREAMS_IN with gates and, with a mix, STREAMS_OUT of some y. */
+/* STREAMS_IN with gates, if any, and, with a mix, STREAMS_OUT of some y. */
 static void streams_are_gated_element_by_element(void **state)
 {
     struct fixture *f = *state;
     static float x[M * OP_MAX_STREAM * S_N], gate[M * OP_MAX_STREAM * S_N], y[M * S_N], mix[M * OP_MAX_STREAM];
     static float h[M * S_N], out[M * OP_MAX_STREAM * S_N];
-    for (int i = 0; i < 2 * (OP_MAX_STREAM - 1); i++) {
-        int n = 2 + i / 2;
-        bool has_mix = i % 2;
+    for (int i = 0; i < 3 * (OP_MAX_STREAM - 1); i++) {
+        int n = 2 + i / 3;
+        bool has_gate = i % 3, has_mix = i % 3 == 2;
         fill(f, x, (size_t)(M * n * S_N));
         fill(f, gate, (size_t)(M * n * S_N));
         fill(f, y, (size_t)(M * S_N));
@@ -556,9 +556,9 @@ static void streams_are_gated_element_by_element(void **state)
         struct tensor tx = tensor_f32(f, n * S_N, M, 1, x), tgate = tensor_f32(f, n * S_N, M, 1, gate),
                       ty = tensor_f32(f, S_N, M, 1, y), th = tensor_f32(f, S_N, M, 1, NULL),
                       tmix = tensor_f32(f, n, M, 1, mix);
-        const struct tensor by = has_mix ? tmix : (struct tensor){0};
+        const struct tensor none = {0}, by = has_mix ? tmix : none;
         backend_enqueue(f->device, &(struct op){.kind = OP_STREAMS_IN,
-                                                .in = {tx, by, tgate},
+                                                .in = {tx, by, has_gate ? tgate : none},
                                                 .out = {th, by},
                                                 .streams = {.magnitude = 1.5f}});
         if (has_mix)
@@ -570,7 +570,7 @@ static void streams_are_gated_element_by_element(void **state)
                 double sum = 0;
                 for (int s = 0; s < n; s++) {
                     int at = (t * n + s) * S_N + j;
-                    sum += (double)x[at] / (1 + exp(-(double)gate[at])) / n;
+                    sum += (double)x[at] / (has_gate ? 1 + exp(-(double)gate[at]) : 1) / n;
                 }
                 expect_near("what comes in", j, h[t * S_N + j], sum);
             }

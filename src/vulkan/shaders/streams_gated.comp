@@ -1,7 +1,7 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
-/* STREAMS_IN where streams are gated: a thread takes an element of a token's streams, and the first threads a number of its
- * mix, which may be null. */
+/* STREAMS_IN where streams are gated, or gate is null and their mean a plain one: a thread takes an element of a token's
+ * streams, and the first threads a number of its mix, which may be null. */
 #include "common.glsl"
 
 layout(constant_id = 1) const uint N_STREAM = 1;
@@ -27,7 +27,8 @@ void main()
     precise float y = 0;
     for (uint s = 0; s < N_STREAM; s++) {
         uint at = (t * N_STREAM + s) * p.n + i;
-        y = fma(sigmoid(p.gate.d[at]) * p.x.d[at], share, y);
+        precise float x = is_null(p.gate) ? p.x.d[at] : sigmoid(p.gate.d[at]) * p.x.d[at];
+        y = fma(x, share, y);
     }
     p.y.d[t * p.n + i] = y;
 }

@@ -4,7 +4,7 @@
     gen_family.py FAMILY OUT.gguf [--seed N] [KEY=VALUE ...]     KEY: one of DEFAULTS, or an option of the family
 
 The golden models of the families below (tests/golden/FAMILY.gguf) were written by it; their logits, hidden states, router
-choices and greedy ids come from llama.cpp. Weights are numbers that F32, F16 and BF16 all hold exactly.
+choices and greedy ids come from llama.cpp, those of glm5next from a model in numpy. Weights are numbers that F32, F16 and BF16 all hold exactly.
 """
 import argparse
 import hashlib
@@ -41,12 +41,12 @@ DEFAULTS = dict(
     moe_latent=0, n_ff_exps="", n_useds="",  # the width that experts work in; and by layer "16,0,..."
     compress="", compress_base=0.0, o_groups=0, o_rank=0,  # compressed keys, tokens for each by layer "0,4,..."; what they rotate by; grouped output
     stream_rank=0,  # of gates, where streams are gated
-    index_run=0,  # an index of runs of so many positions, in layers of full attention
+    index_run=0,  # an index of runs of so many positions, in layers of full or of latent attention
     ngram=0, ngram_heads=2, ngram_width=8, ngram_conv=4, ngram_rows=23,  # embeddings of n-grams in front of layer 1: tokens, rows for each length and theirs
     streams=0, sinkhorn=4, stream_magnitude=0.0, hash_layers=0,  # hyper-connections, which mix streams or have a magnitude; leading layers whose experts a table gives by token
     res_block=0, situ=0.0, situ_up=0.0,  # layers whose residuals are banked together; SiTU's bounds
     nextn=0,  # layers behind the last for multi-token prediction; what is listed by layer has one for each of these, too
-    min_log_decay=0.0,  # of a decay; then decays, but for kimi_k3's, and gates are not low-rank
+    min_log_decay=0.0,  # of a decay; then decays, but for kimi_k3's and glm5next's, and gates are not low-rank
     recurrence="delta",  # "delta": gated delta nets, "kda": those with a decay for each key dimension, "mamba2": state spaces, "conv": short convolutions
 )
 
@@ -114,6 +114,9 @@ FAMILIES = dict(
     deepseek4=dict(n_layer=5, n_kv=1, hd=32, n_rot=8, window=9, sinks=1, q_rank=24, n_shared=1, gating=4, choice_bias=1, wscale=1.5, wnorm=1, index_heads=12,
                    compress="0,4,128,4,0", compress_base=500.0, o_groups=2, o_rank=12, streams=4, hash_layers=2, limits="1.5,0.5,2,0.8,1.2",
                    shared_limits="1.5,0.5,2,0.8,1.2", yarn_factor=4.0, yarn_orig=64),
+    glm5next=dict(n_layer=5, n_shared=1, n_dense=1, gating=2, choice_bias=1, wscale=2.5, wnorm=1, recurrence="kda", recurrent="10110", state=24,
+                  min_log_decay=-5.0, latent=16, q_rank=24, hd=12, hd_v=8, index_heads=12, index_chosen=12, index_run=4, streams=4,
+                  limits="1.5,0.5,2,0.8,1.2", shared_limits="0.9,0.7,0.6,1.1,0.4"),
     hy_v4=dict(n_layer=5, n_shared=1, n_dense=1, gating=2, choice_bias=1, wscale=2.5, wnorm=1, latent=16, q_rank=24, hd=12, hd_v=8, n_rot=4, sinks=2,
                out_gate="element", index_heads=12, index_types="10110", streams=4, stream_magnitude=1.5, limits="0,0.5,0,0.8,1.2"),
     phimoe=dict(bias=1, o_bias=1, norm_bias=1, n_ff=16, long_rope=1, yarn_orig=64, attn_factor=1.2),
@@ -281,15 +284,17 @@ def add_metadata(m):
             m.key("%.hyper_connection.epsilon", F32, 1e-6)
     if c["ngram"]:
         add_ngram_metadata(m)
-    if c["index_run"]:
+    if c["index_run"] and not c["latent"]:
         for key, v in (("head_count", "index_heads"), ("key_length", "index_dim"), ("top_k", "index_chosen")):
             m.key("%.attention.indexer." + key, U32, c[v])
         m.array("%.attention.compress_ratios", U32, [0 if is_recurrent(c, i) else c["index_run"] for i in range(c["n_layer"])])
     if c["latent"]:
         for key, v in (("key_length", c["latent"] + c["n_rot"]), ("value_length", c["latent"]), ("key_length_mla", c["hd"]), ("value_length_mla", c["hd_v"]),
                        ("kv_lora_rank", c["latent"]), ("q_lora_rank", c["q_rank"]), ("indexer.head_count", c["index_heads"]),
-                       ("indexer.key_length", c["index_heads"] and c["index_dim"]), ("indexer.top_k", c["index_heads"] and c["index_chosen"])):
+                       ("indexer.key_length", c["index_heads"] and c["index_dim"]), ("indexer.top_k", c["index_heads"] and c["index_chosen"]),
+                       ("indexer.kpool", c["index_run"])):
             m.optional("%.attention." + key, U32, v)
+        m.optional("%.attention.layer_norm_epsilon", F32, c["index_run"] and 1e-6)  # of the index's keys
         windowed = c["latent_windowed"]
         for key, v in (("key_length", windowed and windowed + c["n_rot"]), ("value_length", windowed), ("kv_lora_rank", windowed),
                        ("key_length_mla", c["hd_windowed"]), ("value_length_mla", c["hd_v_windowed"])):
@@ -306,7 +311,7 @@ def add_metadata(m):
     m.optional("%.rope.freq_base_swa", F32, c["freq_base_windowed"])
     m.optional("%.rope.dimension_count_swa", U32, c["n_rot_windowed"])
     m.optional("%.attention.value_scale", F32, c["value_scale"])
-    m.key("%.rope.dimension_count", U32, c["n_rot"] or c["hd"])
+    m.key("%.rope.dimension_count", U32, c["n_rot"] or (0 if c["latent"] else c["hd"]))
     m.key("%.rope.freq_base", F32, c["freq_base"])
     m.key("%.attention.layer_norm_epsilon" if c["layer_norms"] else "%.attention.layer_norm_rms_epsilon", F32, c["eps"])
     m.optional("%.attention.clamp_kqv", F32, c["clamp"])
@@ -445,6 +450,9 @@ def add_latent_attention(m, p, i):
         m.matrix(p + "indexer.proj.weight", [n_embd, c["index_heads"]], 1.5)
         m.vector(p + "indexer.k_norm.weight", [c["index_dim"]], 0.15, 1)
         m.vector(p + "indexer.k_norm.bias", [c["index_dim"]], 0.3)
+        if c["index_run"]:
+            m.matrix(p + "indexer_compressor_gate.weight", [n_embd, c["index_dim"]], 1.5, "F32")
+            m.vector(p + "indexer_compressor_ape.weight", [c["index_dim"], c["index_run"]], 0.5)
 
 
 def add_compressor(m, p, dim, ratio):
@@ -527,7 +535,7 @@ def add_kda(m, p):
         m.matrix(p + "attn_" + part + ".weight", [n_embd, n], 1.2)
         m.vector(p + "ssm_conv1d_" + part + ".weight", [c["conv"], 1, n, 1], 0.5)
     is_k3 = c["arch"] == "kimi-k3"
-    is_full = c["min_log_decay"] and not is_k3
+    is_full = c["min_log_decay"] and not is_k3 and m.name != "glm5next"
     for part in "f" if is_k3 else "fg":  # the decays and the output's gate
         m.matrix(p + "ssm_" + part + "_a.weight", [n_embd, n if is_full else dim], 1.2)
         if not is_full:
@@ -536,7 +544,7 @@ def add_kda(m, p):
         m.matrix(p + "ssm_g.weight", [n_embd, n], 1.2)
     m.matrix(p + "ssm_beta.weight", [n_embd, n_head], 1.3)
     m.vector(p + "ssm_dt.bias", [n], 1, -1)
-    m.vector(p + "ssm_a", [n_head] if is_k3 else [1, n_head] if is_full else [1, n_head, 1, 1], 0.1, 1 if is_full else -0.5)
+    m.vector(p + "ssm_a", [n_head] if is_k3 or m.name == "glm5next" else [1, n_head] if is_full else [1, n_head, 1, 1], 0.1, 1 if is_full else -0.5)
     m.vector(p + "ssm_norm.weight", [dim], 0.15, 1)
     m.matrix(p + "attn_output.weight", [n, n_embd], 2)
 
@@ -689,7 +697,7 @@ def build(name, seed, options):
         m.matrix("output.weight", [m.c["n_embd"], n_vocab], 4)
     if m.c["stream_rank"]:
         add_stream_gates(m, "output_hc", False)
-    elif m.c["streams"]:
+    elif m.c["streams"] and m.name != "glm5next":
         add_hyper_connection(m, "output_hc", m.c["streams"], 1)
     if m.c["res_block"]:
         m.vector("output_res_score.weight", [m.c["n_embd"]], 0.3)
