@@ -1,6 +1,6 @@
 /* How a request says whether and how much the model reasons. Templates have no common name for it: most ask for
- * enable_thinking, some for thinking, gpt-oss for reasoning_effort. What the client says of these in
- * chat_template_kwargs counts more than what is derived here. */
+ * enable_thinking, some for thinking, gpt-oss for reasoning_effort and Kimi K3 for thinking_effort. What the client
+ * says of these in chat_template_kwargs counts more than what is derived here. */
 
 #include "server/request_fields.h"
 
@@ -34,15 +34,17 @@ err_code request_check_reasoning(struct server_request *r, struct err *e)
 
 err_code request_set_effort(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
-    /* what clients say, and the nearest word that models were trained with */
-    static const char *const words[][2] = {{"minimal", "low"}, {"low", "low"},    {"medium", "medium"},
-                                           {"high", "high"},   {"xhigh", "high"}, {"max", "high"}};
+    /* what clients say, and the nearest words that models were trained with: as reasoning_effort and thinking_effort */
+    static const char *const words[][3] = {{"minimal", "low", "low"},    {"low", "low", "low"},
+                                           {"medium", "medium", "high"}, {"high", "high", "high"},
+                                           {"xhigh", "high", "max"},     {"max", "high", "max"}};
     const char *text = json_string_value(value);
     if (request_is(text, "none"))
         return request_set_thinks(r, path, json_false(), e);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (request_is(text, words[i][0])) {
             TRY(set_default(r, "reasoning_effort", json_string(words[i][1]), e));
+            TRY(set_default(r, "thinking_effort", json_string(words[i][2]), e));
             bool is_said = json_object_get(r->template_vars, "enable_thinking") != NULL;
             return is_said ? ERR_OK : request_set_thinks(r, path, json_true(), e);
         }
