@@ -165,6 +165,31 @@ static void impossible_indexes_of_positions_are_refused(void **state)
     refused(&m, "kpool_select_tail", "takes true");
 }
 
+/* The same model as another converter writes it. */
+static void an_index_of_runs_has_two_sets_of_names(void **state)
+{
+    static const char *const names[][2] = {
+        {"blk.1.indexer_compressor_gate.weight", "blk.1.indexer.kpool_gate.weight"},
+        {"blk.4.indexer_compressor_gate.weight", "blk.4.indexer.kpool_gate.weight"},
+        {"blk.1.indexer_compressor_ape.weight", "blk.1.indexer.kpool_ape.weight"},
+        {"blk.4.indexer_compressor_ape.weight", "blk.4.indexer.kpool_ape.weight"},
+    };
+    static const char was[] = "glm5next.", is[] = "glm5-next";
+    struct model_edit m = golden("glm5next");
+    model_edit_set(&m, "general.architecture", (struct gguf_value){GGUF_STRING, .str = {is, strlen(is)}});
+    for (size_t i = 0; i < m.n_key; i++) {
+        char key[128];
+        if (strncmp(m.keys[i].key.s, was, strlen(was)) != 0)
+            continue;
+        snprintf(key, sizeof key, "%s.%s", is, m.keys[i].key.s + strlen(was));
+        m.keys[i].key.s = arena_strndup(&m.arena, key, strlen(key));
+        m.keys[i].key.n = strlen(key);
+    }
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        model_edit_tensor(&m, names[i][0])->name = names[i][1];
+    accepted(&m);
+}
+
 static void impossible_indexes_of_blocks_are_refused(void **state)
 {
     static const struct wrong_number wrong[] = {
@@ -516,6 +541,7 @@ int main(void)
         cmocka_unit_test(counts_whose_products_overflow_are_refused),
         cmocka_unit_test(temperatures_without_a_length_are_refused),
         cmocka_unit_test(impossible_indexes_of_positions_are_refused),
+        cmocka_unit_test(an_index_of_runs_has_two_sets_of_names),
         cmocka_unit_test(impossible_indexes_of_blocks_are_refused),
         cmocka_unit_test(impossible_compressed_caches_are_refused),
         cmocka_unit_test(impossible_recurrent_layers_are_refused),
