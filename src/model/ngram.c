@@ -24,7 +24,7 @@ void block_find_ngrams(const struct pass *p)
 {
     const struct ngram_table *g = &p->m->ngram;
     struct store_range *range = p->w->ngram_ranges;
-    uint64_t rows[NGRAM_MAX_HEAD];
+    uint64_t rows[NGRAM_MAX_HEAD] = {0};
     for (int64_t r = 0; r < p->n_rows; r++) {
         const struct model_state *s = p->rows[r].state;
         for (int64_t i = 0; i < p->rows[r].n; i++) {
