@@ -19,12 +19,12 @@ void main()
     precise float sum = 0, squares = 0;
     for (uint i = tid; i < p.n; i += NORM_THREADS)
         sum += p.x.d[at + i];
-    precise float mean = add_up(sum) / float(p.n);
+    precise float mean = tree_sum_again(sum) / float(p.n);
     for (uint i = tid; i < p.n; i += NORM_THREADS) {
         precise float x = p.x.d[at + i] - mean;
         squares = fma(x, x, squares);
     }
-    precise float s = 1.0 / sqrt(add_up(squares) / float(p.n) + p.eps);
+    precise float s = 1.0 / sqrt(tree_sum_again(squares) / float(p.n) + p.eps);
     for (uint i = tid; i < p.n; i += NORM_THREADS) {
         precise float x = p.x.d[at + i] - mean;
         float y = normed(x, s, p.w, i);

@@ -9,28 +9,12 @@ uint norm_next(uint i)
     return i % 4 < 3 ? i + 1 : i - 3 + 4 * NORM_THREADS;
 }
 
-/* sum: of the squares of a thread's chain, in that order. */
-float norm_scale(float sum, uint n, float eps)
+/* The sum of what the first 128 threads have, in a tree. */
+float tree_sum(float x)
 {
     uint tid = gl_LocalInvocationID.x;
     if (tid < NORM_THREADS)
-        norm_sums[tid] = sum;
-    for (uint width = NORM_THREADS / 2; width > 0; width /= 2) {
-        barrier();
-        if (tid < width)
-            norm_sums[tid] += norm_sums[tid + width];
-    }
-    barrier();
-    precise float s = 1.0 / sqrt(norm_sums[0] / float(n) + eps);
-    return s;
-}
-
-/* The sum of what these threads have, in a tree; for workgroups of as many. */
-float add_up(float x)
-{
-    uint tid = gl_LocalInvocationID.x;
-    barrier();
-    norm_sums[tid] = x;
+        norm_sums[tid] = x;
     for (uint width = NORM_THREADS / 2; width > 0; width /= 2) {
         barrier();
         if (tid < width)
@@ -38,6 +22,20 @@ float add_up(float x)
     }
     barrier();
     return norm_sums[0];
+}
+
+/* The same once more in a shader. */
+float tree_sum_again(float x)
+{
+    barrier();
+    return tree_sum(x);
+}
+
+/* sum: of the squares of a thread's chain, in that order. */
+float norm_scale(float sum, uint n, float eps)
+{
+    precise float s = 1.0 / sqrt(tree_sum(sum) / float(n) + eps);
+    return s;
 }
 
 float normed(float x, float s, Floats w, uint i)

@@ -28,7 +28,7 @@ float score(uint t, uint r)
         squares = fma(x, x, squares);
         products = fma(x, p.w.d[i], products);
     }
-    precise float product = add_up(products), s = 1.0 / sqrt(add_up(squares) / float(p.n) + p.eps);
+    precise float product = tree_sum_again(products), s = 1.0 / sqrt(tree_sum_again(squares) / float(p.n) + p.eps);
     return product * s;
 }
 
