@@ -93,7 +93,11 @@ static moebius_status answer(struct chat *c, moebius_error *error)
         status = generate(c, reply, error);
     if (status == MOEBIUS_OK) {
         const char *text = moebius_reply_text(reply, MOEBIUS_REPLY_CONTENT, &n_text);
-        json_array_append_new(c->messages, json_pack("{s:s, s:s%}", "role", "assistant", "content", text, n_text));
+        json_t *message = NULL;
+        do /* a text that was cut within a character loses that */
+            message = json_pack("{s:s, s:s%}", "role", "assistant", "content", text, n_text);
+        while (!message && n_text-- > 0);
+        json_array_append_new(c->messages, message);
     }
     moebius_free(ids);
     moebius_reply_close(&reply);
@@ -116,8 +120,10 @@ int main(int argc, char **argv)
     while (status == MOEBIUS_OK && fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = '\0';
         is_stopped = 0;
-        json_array_append_new(c.messages, json_pack("{s:s, s:s}", "role", "user", "content", line));
-        status = answer(&c, &error);
+        if (json_array_append_new(c.messages, json_pack("{s:s, s:s}", "role", "user", "content", line)) == 0)
+            status = answer(&c, &error);
+        else
+            fprintf(stderr, "expected UTF-8");
         printf("\n");
     }
     if (status != MOEBIUS_OK)

@@ -250,7 +250,7 @@ typedef struct moebius_counters {
     int64_t stall_ns;   /* waiting for reads with nothing to compute */
     int64_t arrival_ns; /* checking what was read, and packing what was not read into its slot */
 
-    uint64_t expert_bytes;     /* memory for routed experts now, with what is in a cache, too */
+    uint64_t expert_bytes;     /* memory for routed experts now, with what is in a cache and on its way, too */
     uint64_t expert_all_bytes; /* memory that all of them would need */
     uint64_t weight_bytes;     /* memory for all other weights */
     uint64_t context_bytes;    /* memory for caches and recurrent state of all sessions */
@@ -273,8 +273,7 @@ typedef struct moebius_counters {
  * same goes for moebius_place_at and moebius_place_did. */
 MOEBIUS_INLINE moebius_counters moebius_engine_counters(const moebius_engine *engine);
 
-/* A device of the engine, and what it holds now. Of the figures above, the rest is the host's own: tokens and logits of
- * sessions, and experts on their way. */
+/* A device of the engine, and what it holds now. The figures above are the sums over those in the host's memory. */
 typedef struct moebius_device {
     const char *name;       /* "cpu:2"; borrowed from the engine */
     uint64_t weight_bytes;  /* all weights but routed experts */
@@ -323,8 +322,8 @@ MOEBIUS_INLINE int moebius_engine_op_stats(const moebius_engine *engine, moebius
  * and waited for. */
 MOEBIUS_INLINE int moebius_device_op_stats(const moebius_engine *engine, int i, moebius_op_stats stats[MOEBIUS_MAX_OP]);
 
-/* Ends the evaluation that is running, if there is one, with MOEBIUS_CANCELLED, within some 50 ms. For any thread and
- * for signal handlers. */
+/* Ends the evaluation that is running, if there is one, with MOEBIUS_CANCELLED, within some 50 ms (or once a parked
+ * session is back, if that takes longer). For any thread and for signal handlers. */
 MOEBIUS_API void moebius_engine_interrupt(moebius_engine *engine);
 
 /* ---- several processes ----------------------------------------------------------------------------------------- */
@@ -653,7 +652,7 @@ typedef struct moebius_batch_item {
     size_t n;                 /* how many, 1 or more */
     /* The session may go back to any position from the first of these tokens on without computing a product again
      * (moebius_session_truncate), until the next evaluation with this engine: for tokens that were guessed. At most 64
-     * tokens; not with cache-aware routing. */
+     * tokens; not with cache-aware routing. All drafts of a batch are of sessions with caches of one type. */
     bool is_draft;
     /* Gets the logits after each token i >= first; may be NULL. As in moebius_session_eval_each, but false ends the
      * whole call. */
@@ -880,7 +879,7 @@ MOEBIUS_API int32_t moebius_sampler_pick(moebius_sampler *sampler, const float *
 /* Tells the sampler which token was appended to the text, for the penalties. OpenAI's count what was generated: for
  * them the prompt's tokens are left out. Allocates nothing. */
 MOEBIUS_API void moebius_sampler_accept(moebius_sampler *sampler, int32_t id);
-/* Forgets all tokens that were accepted; the random stream goes on. */
+/* Forgets all tokens that were accepted, and what Mirostat learned from them; the random stream goes on. */
 MOEBIUS_API void moebius_sampler_forget(moebius_sampler *sampler);
 /* Starts another random stream; the tokens that were accepted stay. */
 MOEBIUS_API void moebius_sampler_reseed(moebius_sampler *sampler, uint64_t seed);
@@ -953,8 +952,8 @@ MOEBIUS_API moebius_status moebius_matcher_status(const moebius_matcher *matcher
  * it is told of; NULL: anything again. A pick is drawn as ever first. Where the matcher refuses that token, one is
  * drawn among the allowed ones: of these, token x comes with p(x) + (1 - A) p(x) / A = p(x) / A, A being the
  * probability of all that is allowed. (The steps that drop tokens see all tokens first, and only allowed ones then.) A
- * pick of -1: nothing is allowed. A clone of the sampler has no matcher. The matcher's grammar needs the engine's
- * vocabulary. */
+ * pick of -1: nothing is allowed. A clone of the sampler has no matcher. MOEBIUS_USAGE where the matcher's grammar has
+ * no vocabulary, or one of another size than the engine's. */
 MOEBIUS_API moebius_status moebius_sampler_set_matcher(moebius_sampler *sampler, moebius_matcher *matcher,
                                                        moebius_error *error);
 

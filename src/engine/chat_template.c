@@ -39,11 +39,6 @@ err_code vocab_fill(struct moebius_vocab *v, const struct gguf *g, struct err *e
     TRY(vocab_bytes_open(&v->bytes, e));
     for (uint64_t i = 0; i < gguf_n_kv(g); i++)
         TRY(copy_template(v, gguf_kv_at(g, i), e));
-    uint32_t unk = (uint32_t)TOKEN_NONE, pad = (uint32_t)TOKEN_NONE;
-    TRY(gguf_opt_u32(g, "tokenizer.ggml.unknown_token_id", &unk, e));
-    TRY(gguf_opt_u32(g, "tokenizer.ggml.padding_token_id", &pad, e));
-    v->unk = (int32_t)unk;
-    v->pad = (int32_t)pad;
     return ERR_OK;
 }
 
@@ -126,9 +121,9 @@ moebius_status moebius_template_open(moebius_template **out, const char *source,
     if (code == ERR_OK && vocab)
         code = add_token(t, "eos_token", tokenizer_eos(vocab->tokenizer), &e);
     if (code == ERR_OK && vocab)
-        code = add_token(t, "unk_token", vocab->unk, &e);
+        code = add_token(t, "unk_token", tokenizer_unknown(vocab->tokenizer), &e);
     if (code == ERR_OK && vocab)
-        code = add_token(t, "pad_token", vocab->pad, &e);
+        code = add_token(t, "pad_token", tokenizer_padding(vocab->tokenizer), &e);
     if (code == ERR_OK && vocab)
         find_end(t);
     if (code != ERR_OK)
@@ -161,6 +156,9 @@ moebius_status moebius_template_render_sized(const moebius_template *tmpl, const
     input = &known;
     for (int i = 0; i < tmpl->n_token; i++)
         vars[n++] = tmpl->tokens[i];
+    if (!input->messages)
+        return engine_status(err_set(&e, ERR_USAGE, "a template's input without messages: expected a JSON array"), &e,
+                             error);
     vars[n++] = (struct template_var){.name = "messages", .json = input->messages};
     vars[n++] = (struct template_var){.name = "tools", .json = input->tools ? input->tools : "null"};
     vars[n++] = (struct template_var){.name = "documents", .json = "null"};
@@ -170,8 +168,12 @@ moebius_status moebius_template_render_sized(const moebius_template *tmpl, const
         return engine_status(
             err_set(&e, ERR_LIMIT, "%zu variables for a template: expected at most %d", input->n_vars, MAX_VARS - n),
             &e, error);
-    for (size_t i = 0; i < input->n_vars; i++)
+    for (size_t i = 0; i < input->n_vars; i++) {
+        if (!input->vars[i].name || !input->vars[i].json)
+            return engine_status(err_set(&e, ERR_USAGE, "variable %zu of a template: expected a name and JSON", i), &e,
+                                 error);
         vars[n++] = (struct template_var){.name = input->vars[i].name, .json = input->vars[i].json};
+    }
     moebius_prompt *p = mem_calloc(1, sizeof *p);
     if (!p)
         return engine_status(err_nomem(&e, sizeof *p, "a prompt"), &e, error);

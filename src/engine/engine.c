@@ -144,6 +144,9 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
                                              .progress = g->options.progress ? engine_progress : NULL,
                                              .user = g};
     TRY(engine_load_model(g, &params, e));
+    if (tokenizer_pre_is_missing(g->vocab.tokenizer))
+        log_line(&g->log, LOG_WARN,
+                 "%s: tokenizer.ggml.pre is missing: text may be cut into other tokens than those of the model", path);
     if (tokenizer_n_vocab(g->vocab.tokenizer) != g->model->n_vocab)
         return err_set(e, ERR_FORMAT,
                        "%s: the vocabulary (tokenizer.ggml.tokens) has %d tokens, the model (token_embd.weight) %lld",
@@ -179,6 +182,10 @@ err_code engine_check_options(moebius_engine *g, struct err *e)
             "deterministic in %lld bytes of memory: how many experts have room there differs from run to run; "
             "bound the memory of the routed experts instead",
             (long long)o->ram_bytes);
+    if ((unsigned)o->reader > MOEBIUS_READER_PREAD || (unsigned)o->direct > MOEBIUS_DIRECT_OFF ||
+        (unsigned)o->prefetch > MOEBIUS_PREFETCH_OFF || (unsigned)o->numa > MOEBIUS_NUMA_OFF)
+        return err_set(e, ERR_USAGE, "reader %d, direct %d, prefetch %d, numa %d: expected one of each enum's values",
+                       (int)o->reader, (int)o->direct, (int)o->prefetch, (int)o->numa);
     if (o->check_ops && o->reference)
         return err_set(e, ERR_USAGE, "the reference is what operations are checked against: choose one of the two");
     TRY(engine_list_devices(g, e));
@@ -385,6 +392,15 @@ static struct vulkan_counters gpu_counters(const moebius_engine *g)
     return all;
 }
 
+/* What its devices hold in the host's memory. */
+static uint64_t host_bytes(const moebius_engine *g, enum mem_tag tag)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < g->n_device; i++)
+        n += g->devices[i].vulkan ? 0 : backend_held_bytes(g->devices[i].device, tag);
+    return n;
+}
+
 static moebius_counters counters(const moebius_engine *engine)
 {
     const struct vulkan_counters gpu = gpu_counters(engine);
@@ -414,9 +430,9 @@ static moebius_counters counters(const moebius_engine *engine)
                               .expert_bytes = engine_expert_bytes(engine, experts_open_bytes) +
                                               engine_cache_bytes(engine, experts_open_bytes),
                               .expert_all_bytes = engine_expert_bytes(engine, experts_max_bytes),
-                              .weight_bytes = mem_mapped_bytes(MEM_WEIGHTS),
-                              .context_bytes = mem_mapped_bytes(MEM_STATE),
-                              .work_bytes = mem_mapped_bytes(MEM_SCRATCH),
+                              .weight_bytes = host_bytes(engine, MEM_WEIGHTS),
+                              .context_bytes = host_bytes(engine, MEM_STATE),
+                              .work_bytes = host_bytes(engine, MEM_SCRATCH) + engine->roof_bytes,
                               .state_bytes = state_sum(engine, state_pool_used_bytes),
                               .state_max_bytes = state_sum(engine, state_pool_max_bytes),
                               .n_gpu_dispatch = gpu.n_dispatch,

@@ -33,7 +33,6 @@ struct moebius_vocab {
     struct tokenizer *tokenizer;
     struct vocab_template *templates; /* owned by the arena */
     struct vocab_bytes *bytes;        /* the tokens as grammars need them, once a grammar does */
-    int32_t unk, pad;                 /* token ids; TOKEN_NONE: there is none */
     struct arena arena;
 };
 
@@ -41,6 +40,7 @@ struct moebius_vocab {
 
 MUST_USE err_code vocab_bytes_open(struct vocab_bytes **out, struct err *e);
 void vocab_bytes_close(struct vocab_bytes **b);
+int32_t matcher_n_vocab(const moebius_matcher *m); /* tokens of its grammar's vocabulary; 0: it has none */
 
 /* ---- chat_template.c ------------------------------------------------------------------------------------------- */
 
@@ -206,7 +206,7 @@ void session_forget_parked(moebius_session *s);
 /* ---- session_file.c -------------------------------------------------------------------------------------------- */
 
 MUST_USE err_code session_save(moebius_session *s, const char *path, struct err *e);
-MUST_USE err_code session_load(moebius_session *s, const char *path, struct err *e);
+MUST_USE err_code session_load_parked(moebius_session *s, struct err *e);
 
 /* ---- gpu.c ----------------------------------------------------------------------------------------------------- */
 

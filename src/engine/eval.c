@@ -411,10 +411,14 @@ static err_code check_item(const moebius_engine *g, const moebius_batch_item *it
 static err_code check_drafts(const moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e)
 {
     size_t n = 0, n_draft = 0;
+    unsigned kinds = 0;
     for (size_t i = 0; i < n_items; i++) {
         n += items[i].is_draft || items[i].n == 1 ? items[i].n : 0;
         n_draft += items[i].is_draft;
+        kinds |= items[i].is_draft ? 1U << items[i].session->options.kv : 0;
     }
+    if (kinds & (kinds - 1))
+        return err_set(e, ERR_USAGE, "drafts of sessions whose caches have different types: expected one type");
     if (n_draft && n > (size_t)g->n_batch)
         return err_set(e, ERR_USAGE, "%zu drafts and sampled tokens together have %zu tokens: expected at most %lld",
                        n_draft, n, (long long)g->n_batch);
@@ -441,7 +445,6 @@ static err_code run_observed(struct eval *v, struct err *e)
 {
     moebius_engine *g = v->engine;
     moebius_session *s = v->items[0].session;
-    atomic_store(&g->is_interrupted, false);
     topology_bind_caller(g->topology);
     err_code code = s->trace.product ? backend_observe(g->device, observed, s, e) : ERR_OK;
     if (code == ERR_OK)
@@ -488,6 +491,7 @@ moebius_status moebius_eval_batch_sized(moebius_engine *engine, const moebius_ba
     struct err e = {0};
     struct arena arena = {0};
     const void *known;
+    atomic_store(&engine->is_interrupted, false);
     err_code code = sized_take_list(&arena, &known, sizeof *items, items, item_bytes, n_items, "a batch item", &e);
     if (code == ERR_OK)
         code = engine_eval(engine, known, n_items, &e);

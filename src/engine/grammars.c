@@ -128,6 +128,11 @@ size_t moebius_grammar_n_unenforced(const moebius_grammar *grammar)
 
 /* ---- matchers ------------------------------------------------------------------------------------------------ */
 
+int32_t matcher_n_vocab(const moebius_matcher *m)
+{
+    return grammar_matcher_n_vocab(m->matcher);
+}
+
 moebius_status moebius_matcher_open(moebius_matcher **out, moebius_grammar *grammar, moebius_error *error)
 {
     struct err e = {0};

@@ -63,18 +63,11 @@ moebius_status moebius_session_park(moebius_session *session, const char *path, 
 static err_code unpark(moebius_session *s, struct err *e)
 {
     struct cursor c = {s->parked.bytes};
-    if (!s->parked.path) {
-        TRY(model_state_load(s->state, s->parked.pos, get, &c, e));
-        model_state_load_end(s->state, true);
-        return ERR_OK;
-    }
-    struct parked_state parked = s->parked;
-    s->parked = (struct parked_state){0}; /* loading forgets it otherwise */
-    err_code code = session_load(s, parked.path, e);
-    if (code == ERR_OK && model_state_pos(s->state) != parked.pos)
-        code = err_set(e, ERR_IO, "%s: another session than the one that was parked", parked.path);
-    s->parked = parked;
-    return code;
+    if (s->parked.path)
+        return session_load_parked(s, e);
+    TRY(model_state_load(s->state, s->parked.pos, get, &c, e));
+    model_state_load_end(s->state, true);
+    return ERR_OK;
 }
 
 err_code session_unpark(moebius_session *s, struct err *e)

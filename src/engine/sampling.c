@@ -147,5 +147,11 @@ moebius_status moebius_sampler_set_matcher(moebius_sampler *sampler, moebius_mat
 {
     struct err e = {0};
     const struct sampler_filter filter = {matcher_allows, matcher_mask, matcher_accept, matcher};
+    int32_t n = sampler_n_vocab(sampler);
+    if (matcher && matcher_n_vocab(matcher) != n)
+        return engine_status(err_set(&e, ERR_USAGE,
+                                     "a matcher over a vocabulary of %d tokens: expected the engine's, of %d",
+                                     (int)matcher_n_vocab(matcher), (int)n),
+                             &e, error);
     return engine_status(sampler_set_filter(sampler, matcher ? &filter : NULL, &e), &e, error);
 }

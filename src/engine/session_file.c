@@ -138,23 +138,25 @@ static err_code check_contents(struct saved_reader *r, const struct saved_header
     return saved_get(r, &again, sizeof again, e);
 }
 
-static err_code check_before(const moebius_session *s, const struct saved_reader *r, const struct saved_header *h,
-                             const int32_t *ids, struct err *e)
+/* Whether the file's first n tokens are the session's. */
+static err_code check_same(const moebius_session *s, const struct saved_reader *r, const int32_t *ids, uint64_t n,
+                           struct err *e)
 {
-    for (uint64_t i = 0; i < h->from; i++)
+    for (uint64_t i = 0; i < n; i++)
         if (ids[i] != s->ids[i])
-            return err_set(e, ERR_USAGE, "%s: a part of another text: its token %llu is %d, the session's %d", r->path,
+            return err_set(e, ERR_USAGE, "%s: of another text: its token %llu is %d, the session's %d", r->path,
                            (unsigned long long)i, (int)ids[i], (int)s->ids[i]);
     return ERR_OK;
 }
 
-/* Reads what follows the header. The session is longer when all of it was good, and else what it was. */
-static err_code append_to(moebius_session *s, struct saved_reader *r, const struct saved_header *h, int32_t *ids,
-                          struct err *e)
+/* Reads what follows the header, of which the first n_same tokens have to be the session's. The session is longer when
+ * all of it was good, and else what it was. */
+static err_code append_to(moebius_session *s, struct saved_reader *r, const struct saved_header *h, uint64_t n_same,
+                          int32_t *ids, struct err *e)
 {
     float *logits = (float *)(ids + h->n_tok);
     TRY(saved_get_ids(r, h, ids, e));
-    TRY(check_before(s, r, h, ids, e));
+    TRY(check_same(s, r, ids, n_same, e));
     TRY(saved_get(r, logits, h->n_logits * sizeof *logits, e));
     if (h->n_logits)
         TRY(session_logits_room(s, e));
@@ -169,11 +171,12 @@ static err_code append_to(moebius_session *s, struct saved_reader *r, const stru
     return ERR_OK;
 }
 
-static err_code append(moebius_session *s, struct saved_reader *r, const struct saved_header *h, struct err *e)
+static err_code append(moebius_session *s, struct saved_reader *r, const struct saved_header *h, uint64_t n_same,
+                       struct err *e)
 {
     int32_t *ids;
     TRY(make_room(h, &ids, e));
-    err_code code = append_to(s, r, h, ids, e);
+    err_code code = append_to(s, r, h, n_same, ids, e);
     mem_free(ids);
     return code;
 }
@@ -190,7 +193,7 @@ static err_code load(moebius_session *s, struct saved_reader *r, const struct sa
     s->last = NULL;
     session_forget_parked(s);
     model_state_truncate(s->state, 0);
-    return append(s, r, h, e);
+    return append(s, r, h, 0, e);
 }
 
 static err_code load_part(moebius_session *s, struct saved_reader *r, const struct saved_header *h, struct err *e)
@@ -201,7 +204,16 @@ static err_code load_part(moebius_session *s, struct saved_reader *r, const stru
         return err_set(e, ERR_USAGE, "%s: a part of a session, from token %llu on: this session has %lld", r->path,
                        (unsigned long long)h->from, (long long)pos);
     TRY(session_unpark(s, e));
-    return append(s, r, h, e);
+    return append(s, r, h, h->from, e);
+}
+
+static err_code load_parked(moebius_session *s, struct saved_reader *r, const struct saved_header *h, struct err *e)
+{
+    TRY(saved_check_header(s, h, r->path, e));
+    if (h->from > 0 || h->n_tok != (uint64_t)s->parked.pos)
+        return err_set(e, ERR_USAGE, "%s: tokens %llu to %llu of a session: expected the %lld that were parked",
+                       r->path, (unsigned long long)h->from, (unsigned long long)h->n_tok, (long long)s->parked.pos);
+    return append(s, r, h, h->n_tok, e);
 }
 
 static err_code load_file(moebius_session *s, const char *path,
@@ -217,15 +229,15 @@ static err_code load_file(moebius_session *s, const char *path,
     return code;
 }
 
-err_code session_load(moebius_session *s, const char *path, struct err *e)
+err_code session_load_parked(moebius_session *s, struct err *e)
 {
-    return load_file(s, path, load, e);
+    return load_file(s, s->parked.path, load_parked, e);
 }
 
 moebius_status moebius_session_load(moebius_session *session, const char *path, moebius_error *error)
 {
     struct err e = {0};
-    return engine_status(session_load(session, path, &e), &e, error);
+    return engine_status(load_file(session, path, load, &e), &e, error);
 }
 
 moebius_status moebius_session_load_part(moebius_session *session, const char *path, moebius_error *error)

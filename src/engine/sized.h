@@ -1,4 +1,6 @@
-/* Structs of the public interface, whose lengths callers may know from another version of its header. */
+/* Structs of the public interface, whose lengths callers may know from another version of its header. A new field makes
+ * its struct longer: what would fit into the padding at the old end gets padding in front, as callers leave that unset.
+ */
 #ifndef ENGINE_SIZED_H
 #define ENGINE_SIZED_H
 

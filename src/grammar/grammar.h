@@ -69,6 +69,7 @@ MUST_USE err_code grammar_matcher_open(struct grammar_matcher **out, struct gram
 /* Another one at the same place. */
 MUST_USE err_code grammar_matcher_clone(struct grammar_matcher **out, const struct grammar_matcher *m, struct err *e);
 void grammar_matcher_close(struct grammar_matcher **m);
+int32_t grammar_matcher_n_vocab(const struct grammar_matcher *m); /* 0 without a vocabulary */
 
 /* Moves on by a token, or by bytes as far as they fit; *n_fit: of n. False, and stays: it does not fit. After a failure
  * (memory, or a limit on states) nothing fits; grammar_matcher_error says so. */

@@ -562,6 +562,11 @@ err_code grammar_matcher_clone(struct grammar_matcher **out, const struct gramma
     return err_nomem(e, m->frames.n * sizeof *m->frames.at, "a matcher");
 }
 
+int32_t grammar_matcher_n_vocab(const struct grammar_matcher *m)
+{
+    return m->v ? m->v->n_token : 0;
+}
+
 void grammar_matcher_close(struct grammar_matcher **matcher)
 {
     struct grammar_matcher *m = *matcher;

@@ -8,10 +8,11 @@
 
 /* ---- angles -------------------------------------------------------------------------------------------------- */
 
-/* The factor of a rope scaling; 1 where there is none. */
+/* The factor of a rope scaling, by its name of today or of 2023; 1 where there is none. */
 static err_code scaling_factor(struct loader *l, float *factor, struct err *e)
 {
     *factor = 1;
+    TRY(load_f32_opt(l, "rope.scale_linear", &load_factor_range, factor, e));
     TRY(load_f32_opt(l, "rope.scaling.factor", &load_factor_range, factor, e));
     if (*factor == 0)
         *factor = 1;

@@ -98,12 +98,12 @@ err_code sampler_create(moebius_sampler **out, const moebius_sampler_options *op
     s->options.dry_breakers = NULL;
     s->options.n_dry_breakers = 0;
     s->n_vocab = n_vocab;
-    s->max_surprise = 2.0 * (double)options->mirostat_tau;
     sampler_reseed(s, options->seed);
     if (!open_candidates(s) || !open_biases(s) || !open_penalties(s, breaks)) {
         sampler_close(&s);
         return err_nomem(e, (size_t)n_vocab * (sizeof *s->candidates + sizeof *s->adjusted), "a sampler");
     }
+    sampler_forget(s);
     *out = s;
     return ERR_OK;
 }
@@ -160,10 +160,16 @@ void sampler_accept(moebius_sampler *s, int32_t id)
     history_push(&s->history, id);
 }
 
+int32_t sampler_n_vocab(const moebius_sampler *s)
+{
+    return s->n_vocab;
+}
+
 void sampler_forget(moebius_sampler *s)
 {
     token_counts_forget(&s->counts);
     history_forget(&s->history);
+    s->max_surprise = 2.0 * (double)s->options.mirostat_tau;
 }
 
 void sampler_reseed(moebius_sampler *s, uint64_t seed)

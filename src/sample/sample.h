@@ -35,6 +35,7 @@ MUST_USE err_code sampler_create(moebius_sampler **out, const moebius_sampler_op
 /* Another one in the same state, which goes its own way from now on. ERR_NOMEM. */
 MUST_USE err_code sampler_clone(moebius_sampler **out, const moebius_sampler *s, struct err *e);
 void sampler_close(moebius_sampler **s); /* accepts NULL and half-open samplers */
+int32_t sampler_n_vocab(const moebius_sampler *s);
 
 /* Chooses the next token from logits [n_vocab], which are only read. Allocates nothing. The same seed, logits
  * and history give the same tokens. */
@@ -54,7 +55,7 @@ MUST_USE err_code sampler_set_filter(moebius_sampler *s, const struct sampler_fi
 /* Appends a token, picked or given, to the history. Ids outside the vocabulary are ignored. Allocates nothing. */
 void sampler_accept(moebius_sampler *s, int32_t id);
 
-void sampler_forget(moebius_sampler *s);                /* empties the history; the random stream goes on */
+void sampler_forget(moebius_sampler *s);                /* the text begins again; the random stream goes on */
 void sampler_reseed(moebius_sampler *s, uint64_t seed); /* starts another random stream; the history stays */
 
 /* What moebius_logprobs promises. */

@@ -13,6 +13,7 @@ struct tokenizer {
     struct merges merges;      /* empty for VOCAB_SCORES */
     struct splitter *splitter; /* NULL for VOCAB_SCORES */
     bool ignore_merges, newline_runs;
+    bool pre_is_missing;        /* the file doesn't name the split rule */
     uint32_t byte_symbols[256]; /* VOCAB_BYTE_MERGES: the symbol of each byte */
     int32_t byte_tokens[256];   /* of a byte that is in no token; TOKEN_NONE: the byte is dropped */
 };

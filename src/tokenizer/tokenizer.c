@@ -76,6 +76,7 @@ err_code tokenizer_open(struct tokenizer **out, const struct gguf *g, struct err
     TRY_OUT(vocab_open(&t->vocab, g, &defaults, e));
     TRY_OUT(specials_open(&t->specials, &t->vocab, e));
     if (pre) {
+        t->pre_is_missing = defaults.kind == VOCAB_BYTE_MERGES && !gguf_find(g, "tokenizer.ggml.pre");
         t->ignore_merges = (pre->flags & PRE_IGNORE_MERGES) != 0;
         t->newline_runs = (pre->flags & PRE_NEWLINE_RUNS) != 0;
         TRY_OUT(merges_open(&t->merges, &t->vocab, g, (pre->flags & PRE_NO_MERGES) == 0, e));
@@ -116,14 +117,24 @@ int32_t tokenizer_eos(const struct tokenizer *t)
     return t->vocab.eos;
 }
 
+int32_t tokenizer_unknown(const struct tokenizer *t)
+{
+    return t->vocab.unknown;
+}
+
+int32_t tokenizer_padding(const struct tokenizer *t)
+{
+    return t->vocab.padding;
+}
+
 bool tokenizer_adds_bos(const struct tokenizer *t)
 {
     return t->vocab.add_bos;
 }
 
-bool tokenizer_adds_eos(const struct tokenizer *t)
+bool tokenizer_pre_is_missing(const struct tokenizer *t)
 {
-    return t->vocab.add_eos;
+    return t->pre_is_missing;
 }
 
 static unsigned attrs_of(const struct tokenizer *t, int32_t id)

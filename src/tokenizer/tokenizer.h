@@ -27,8 +27,11 @@ int32_t tokenizer_n_vocab(const struct tokenizer *t);
 /* Special ids as the file gives them, TOKEN_NONE where it doesn't. */
 int32_t tokenizer_bos(const struct tokenizer *t);
 int32_t tokenizer_eos(const struct tokenizer *t);
+int32_t tokenizer_unknown(const struct tokenizer *t);
+int32_t tokenizer_padding(const struct tokenizer *t);
 bool tokenizer_adds_bos(const struct tokenizer *t);
-bool tokenizer_adds_eos(const struct tokenizer *t);
+/* Whether the file doesn't name the pattern that text is split by, so that it may be another than the model's. */
+bool tokenizer_pre_is_missing(const struct tokenizer *t);
 
 /* Whether generation ends at this token: EOS, EOT, EOM as the file names them, and control tokens that by
  * their text end a turn (<|im_end|>, <|eot_id|>, <end_of_turn>, ...). */

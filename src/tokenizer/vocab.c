@@ -93,7 +93,9 @@ static err_code attrs_load(struct vocab *v, const struct gguf *g, struct err *e)
 {
     const void *data;
     uint64_t n;
-    TRY(gguf_opt_array(g, KEY("token_type"), GGUF_I32, &data, &n, e));
+    const struct gguf_value *given = gguf_find(g, KEY("token_type"));
+    bool is_unsigned = given && given->type == GGUF_ARRAY && given->arr.type == GGUF_U32;
+    TRY(gguf_opt_array(g, KEY("token_type"), is_unsigned ? GGUF_U32 : GGUF_I32, &data, &n, e));
     v->attrs = mem_alloc(v->n_tokens);
     if (!v->attrs)
         return err_nomem(e, v->n_tokens, "token attributes");
@@ -218,6 +220,7 @@ static err_code specials_load(struct vocab *v, const struct gguf *g, struct err 
     TRY(id_load(v, g, KEY("bos_token_id"), &v->bos, e));
     TRY(id_load(v, g, KEY("eos_token_id"), &v->eos, e));
     TRY(id_load(v, g, KEY("unknown_token_id"), &v->unknown, e));
+    TRY(id_load(v, g, KEY("padding_token_id"), &v->padding, e));
     TRY(id_load(v, g, KEY("eot_token_id"), &eot, e));
     TRY(id_load(v, g, KEY("eom_token_id"), &eom, e));
     TRY(fills_load(v, g, e));
@@ -352,6 +355,7 @@ err_code vocab_open(struct vocab *v, const struct gguf *g, const struct vocab_de
                         .bos = d->bos,
                         .eos = d->eos,
                         .unknown = d->unknown,
+                        .padding = TOKEN_NONE,
                         .add_bos = d->add_bos,
                         .add_space_prefix = d->kind == VOCAB_SCORES};
     TRY(texts_load(v, g, e));

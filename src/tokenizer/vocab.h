@@ -48,7 +48,7 @@ struct vocab {
     uint8_t *attrs;      /* [n_tokens] */
     struct text *pieces; /* [n_tokens]; bytes owned by symbols */
     float *scores;       /* [n_tokens] or NULL */
-    int32_t bos, eos, unknown;
+    int32_t bos, eos, unknown, padding;
     bool add_bos, add_eos, add_space_prefix;
 };
 

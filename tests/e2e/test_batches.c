@@ -312,6 +312,21 @@ static void drafts_that_make_no_pass_together_are_refused(void **state)
     moebius_engine_close(&e);
 }
 
+static void drafts_on_caches_of_two_types_are_refused(void **state)
+{
+    moebius_error error;
+    moebius_engine *e = open_engine("qwen3next", &(moebius_engine_options){.n_threads = 1});
+    moebius_session *a = open_session(e), *b;
+    must(moebius_session_open(&b, e, &(moebius_session_options){.kv = MOEBIUS_KV_F32}, &error), &error);
+    const moebius_batch_item items[] = {{.session = a, .ids = ids, .n = 3, .is_draft = true},
+                                        {.session = b, .ids = ids, .n = 5, .is_draft = true}};
+    assert_int_equal(moebius_eval_batch(e, items, 2, &error), MOEBIUS_USAGE);
+    assert_non_null(strstr(error.text, "expected one type"));
+    moebius_session_close(&a);
+    moebius_session_close(&b);
+    moebius_engine_close(&e);
+}
+
 /* ---- ends -------------------------------------------------------------------------------------------------------- */
 
 static bool interrupt_engine(void *user)
@@ -503,6 +518,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_session_is_kept_at_a_list),
         cmocka_unit_test(drafts_beside_a_long_prompt_go_back_exactly),
         cmocka_unit_test(drafts_that_make_no_pass_together_are_refused),
+        cmocka_unit_test(drafts_on_caches_of_two_types_are_refused),
         cmocka_unit_test(wrong_guesses_are_refused_and_items_may_be_longer),
         cmocka_unit_test(an_interrupt_ends_a_batch_of_several_sessions),
         cmocka_unit_test(a_full_state_is_told_and_closing_a_session_makes_room),

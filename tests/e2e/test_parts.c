@@ -270,7 +270,7 @@ static void parts_of_other_places_and_texts_are_refused(void **state)
     assert_int_equal(moebius_session_truncate(t, 0), 0);
     must(moebius_session_eval(t, ids, 60, &error), &error);
     assert_int_equal(moebius_session_load_part(t, c.path[2].s, &error), MOEBIUS_USAGE);
-    assert_non_null(strstr(error.text, "a part of another text: its token 59 is"));
+    assert_non_null(strstr(error.text, "of another text: its token 59 is"));
     assert_int_equal(moebius_session_pos(t), 60);
     assert_non_null(moebius_session_logits(t));
 

@@ -547,6 +547,54 @@ static void a_session_whose_file_is_gone_stays_parked(void **state)
     moebius_engine_close(&e);
 }
 
+/* Of two texts that were parked at one path the first is not taken for the second, however long that is. */
+static void a_parked_session_never_becomes_another_text(void **state)
+{
+    moebius_error error;
+    struct temp_path p = temp_path(&folder, "parked.state");
+    moebius_engine *e = open_engine("qwen3next");
+    for (int64_t n_other = 80; n_other <= 100; n_other += 20) {
+        moebius_session *s = open_session(e, MOEBIUS_KV_F16, 512, 64),
+                        *other = open_session(e, MOEBIUS_KV_F16, 512, 64);
+        feed(s, e, 0, 80, 64);
+        feed(other, e, 7, 7 + n_other, 64);
+        must(moebius_session_park(s, p.s, &error), &error);
+        must(moebius_session_save(other, p.s, &error), &error);
+        assert_int_equal(moebius_session_unpark(s, &error), MOEBIUS_USAGE);
+        assert_int_equal(moebius_session_pos(s), 80);
+        assert_int_equal(moebius_session_truncate(s, 40), 0);
+        moebius_session_close(&s);
+        moebius_session_close(&other);
+    }
+    moebius_engine_close(&e);
+}
+
+/* ---- samplers ------------------------------------------------------------------------------------------------ */
+
+static void a_matcher_of_another_vocabulary_is_refused(void **state)
+{
+    moebius_error error;
+    moebius_sampler *sampler;
+    moebius_sampler_options o;
+    moebius_engine *e = open_engine("qwen3moe"), *other = open_engine("gemma4");
+    const moebius_vocab *vocabs[] = {moebius_engine_vocab(e), moebius_engine_vocab(other), NULL};
+    o = moebius_default_sampler_options();
+    must(moebius_sampler_open(&sampler, e, &o, &error), &error);
+    for (int i = 0; i < 3; i++) {
+        moebius_grammar *grammar;
+        moebius_matcher *matcher;
+        must(moebius_grammar_open(&grammar, vocabs[i], MOEBIUS_GRAMMAR_REGEX, "a+", 2, 0, &error), &error);
+        must(moebius_matcher_open(&matcher, grammar, &error), &error);
+        assert_int_equal(moebius_sampler_set_matcher(sampler, matcher, &error), i == 0 ? MOEBIUS_OK : MOEBIUS_USAGE);
+        must(moebius_sampler_set_matcher(sampler, NULL, &error), &error);
+        moebius_matcher_close(&matcher);
+        moebius_grammar_close(&grammar);
+    }
+    moebius_sampler_close(&sampler);
+    moebius_engine_close(&e);
+    moebius_engine_close(&other);
+}
+
 /* ---- cancelling ---------------------------------------------------------------------------------------------- */
 
 static bool count_down(void *user)
@@ -787,6 +835,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_parked_session_returns_with_the_same_bits),
         cmocka_unit_test(a_session_without_room_to_return_stays_parked),
         cmocka_unit_test(a_session_whose_file_is_gone_stays_parked),
+        cmocka_unit_test(a_parked_session_never_becomes_another_text),
+        cmocka_unit_test(a_matcher_of_another_vocabulary_is_refused),
         cmocka_unit_test(a_loaded_session_goes_on_with_the_same_bits),
         cmocka_unit_test(an_empty_session_can_be_saved_and_loaded),
         cmocka_unit_test(damaged_files_are_refused),

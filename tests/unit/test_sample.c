@@ -263,6 +263,25 @@ static void mirostat_draws_and_corrects_itself_as_defined(void **state)
     sampler_close(&s);
 }
 
+static void mirostat_begins_again_with_the_text(void **state)
+{
+    float logits[N_SMALL];
+    logits_of(probability, logits);
+    moebius_sampler_options p = plain();
+    p.mirostat = 2;
+    p.mirostat_tau = 1.5f;
+    moebius_sampler *s = open_sampler(p, N_SMALL), *fresh;
+    for (int i = 0; i < 50; i++)
+        sampler_pick(s, logits);
+    sampler_forget(s);
+    sampler_reseed(s, p.seed);
+    fresh = open_sampler(p, N_SMALL);
+    for (int i = 0; i < 50; i++)
+        assert_int_equal(sampler_pick(s, logits), sampler_pick(fresh, logits));
+    sampler_close(&s);
+    sampler_close(&fresh);
+}
+
 static void mirostat_goes_by_the_temperature(void **state)
 {
     float logits[N_SMALL];
@@ -771,6 +790,7 @@ int main(void)
         cmocka_unit_test(xtc_leaves_the_least_likely_of_the_top_choices),
         cmocka_unit_test(xtc_comes_as_often_as_its_probability_says),
         cmocka_unit_test(mirostat_draws_and_corrects_itself_as_defined),
+        cmocka_unit_test(mirostat_begins_again_with_the_text),
         cmocka_unit_test(mirostat_goes_by_the_temperature),
         cmocka_unit_test(filters_do_not_depend_on_the_temperature),
         cmocka_unit_test(greedy_takes_the_lowest_of_the_likeliest),
