@@ -413,8 +413,7 @@ static struct machine_gpu gpu_of(const struct machine *m, const moebius_engine *
     if (d->asked.number < m->n_gpu)
         gpu = m->gpus[d->asked.number];
     snprintf(gpu.name, sizeof gpu.name, "%s", d->name);
-    gpu.free_bytes =
-        vulkan_get_memory(d->vulkan).allocated_bytes + backend_room_bytes(d->device) + PLAN_VRAM_MARGIN_BYTES;
+    gpu.free_bytes = vulkan_get_memory(d->vulkan).allocated_bytes + backend_room_bytes(d->device);
     return gpu;
 }
 
@@ -504,6 +503,7 @@ static err_code plan_engine(moebius_plan *p, const void *engine, const moebius_p
     TRY(planning_machine_read(&p->machine, NULL, e));
     TRY(planning_facts_describe(&p->facts, g->gguf, gguf_file_path(g->gguf, 0), &params, e));
     struct plan_settings s = settings_of(p, o);
+    s.is_running = true;
     take_memory(p, g, &s);
     if (o->kv == g->refused.kv && s.n_ctx >= g->refused.n_ctx)
         s.least_bytes = g->refused.need_bytes;

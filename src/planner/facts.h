@@ -103,6 +103,7 @@ struct plan_settings {
     uint64_t expert_bytes; /* of it, that experts may take; 0: as expert_share says */
     double expert_share;   /* of each device's experts, those that may have memory; 0: as there is room */
     uint64_t vram_bytes;   /* of each GPU; 0: what it has free */
+    bool is_running;       /* drivers have what they need: none of it is free */
     bool uses_gpu;         /* the layers run on the machine's first GPU */
     int n_gpu;             /* of PLAN_SPLIT_STAGES: on the first so many */
     int n_cpu_moe;         /* layers whose experts stay in memory; -1: the least that fits */

@@ -54,7 +54,7 @@ static uint64_t work_bytes(const struct making *k)
 
 static uint64_t driver_bytes(const struct making *k)
 {
-    return (uint64_t)n_gpu(k) * PLAN_VRAM_MARGIN_BYTES;
+    return k->s->is_running ? 0 : (uint64_t)n_gpu(k) * PLAN_VRAM_MARGIN_BYTES;
 }
 
 /* Of what runs the layers, with the experts of so many in the machine's memory. */

@@ -161,7 +161,8 @@ static err_code compare(struct trial *t, uint8_t *choice, struct err *e)
     return ERR_OK;
 }
 
-/* Where there is no room to measure, those types are of integers that the device has instructions for. */
+/* Where there is no room to measure, those types are of integers that the device has instructions for; that is not
+ * kept for another time. */
 static uint8_t measure(struct vk *v, const struct quant_info *type)
 {
     struct trial t = {.v = v, .type = type};
@@ -171,7 +172,9 @@ static uint8_t measure(struct vk *v, const struct quant_info *type)
     uint8_t choice = 0;
     struct err e;
     v->choices.is_measuring = true;
-    if (compare(&t, &choice, &e) != ERR_OK)
+    if (compare(&t, &choice, &e) == ERR_OK)
+        choice |= VK_MEASURED;
+    else
         choice = has_integers(type->type) && v->limits.has_dot ? VK_INTEGER : 0;
     backend_buffer_close(&v->base, &t.x.buffer);
     backend_buffer_close(&v->base, &t.y.buffer);
@@ -209,7 +212,7 @@ void vk_choose(struct vk *v, const struct quant_info *type)
     if (is_asked(type->type, &asked))
         *choice = VK_CHOSEN | asked;
     else
-        *choice = VK_CHOSEN | VK_MEASURED | measure(v, type);
+        *choice = VK_CHOSEN | measure(v, type);
 }
 
 void vk_recall_choices(struct vk *v, const uint8_t of[QUANT_MAX_ID])

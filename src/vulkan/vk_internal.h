@@ -143,7 +143,7 @@ void vk_table_set(struct vk_table *t, size_t i, VkDeviceAddress address);
 
 /* ---- vk_queue.c ------------------------------------------------------------------------------------------------ */
 
-enum { VK_N_COMMANDS = 4, VK_STAGING_BYTES = 1 << 20, VK_MAX_ACCESS = 96 };
+enum { VK_N_COMMANDS = 4, VK_STAGING_BYTES = 1 << 20, VK_MAX_ACCESS = 96, VK_MAX_BUFFER_ID = (1 << 19) - 1 };
 enum { VK_PUSH_BYTES = 128, VK_MOST_THREADS = 256 }; /* what a device must have, the threads in a workgroup */
 
 /* What a command reads or writes: numbers from `from` on, up to `end`, of a buffer's own range of numbers. */
@@ -475,7 +475,7 @@ struct vk {
     mem_reclaim_fn *reclaim;          /* may be NULL */
     void *reclaim_user;
     atomic_size_t held_bytes[MEM_N_TAG];
-    uint64_t n_buffer; /* that there ever were */
+    uint64_t n_buffer; /* that there ever were; the first again have the ids of those 2^19 before */
 
     struct vk_queue queue;
     struct vk_upload_lane {

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/lsan_interface.h>
@@ -202,7 +203,7 @@ static void lower_allocation(VkDeviceSize *n_bytes)
 }
 
 /* Least sizes: what the shaders take, all of which Vulkan promises but for the shared memory of large attention heads
- * (vk_ops.c asks). */
+ * and routers (vk_ops.c asks). */
 static err_code check_limits(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out,
                              struct err *e)
 {
@@ -240,12 +241,20 @@ static err_code check_limits(const struct vk_functions *fn, VkPhysicalDevice dev
     return ERR_OK;
 }
 
+static uint64_t machine_bytes(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+}
+
 err_code vk_limits_get(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out, struct err *e)
 {
     *out = (struct vk_limits){0};
     TRY(check_limits(fn, device, out, e));
     TRY(check_features(fn, device, out, e));
     TRY(vk_limits_choose_memory(fn, device, UINT32_MAX, out, e));
+    if (vk_heap_get(fn, device, out).n_bytes > machine_bytes()) /* the firmware set memory apart for the GPU */
+        out->shares_memory = false;
     if (!choose_queues(fn, device, out))
         return err_set(e, ERR_UNSUPPORTED, "it has no queue that computes");
     out->has_portability = has_extension(fn, device, "VK_KHR_portability_subset");

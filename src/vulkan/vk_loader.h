@@ -56,7 +56,6 @@ typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKH
     FN(CreateSemaphore)                                                                                                \
     FN(DestroySemaphore)                                                                                               \
     FN(WaitSemaphores)                                                                                                 \
-    FN(GetSemaphoreCounterValue)                                                                                       \
     FN(AllocateMemory)                                                                                                 \
     FN(FreeMemory)                                                                                                     \
     FN(MapMemory)                                                                                                      \

@@ -25,7 +25,7 @@ size_t vk_limit_bytes(struct vk *v)
 {
     size_t limit = atomic_load(&v->asked_bytes), found = atomic_load(&v->found_bytes);
     limit = found < limit ? found : limit;
-    if (v->limits.shares_memory) /* the limit on the host's memory is what budgets would say */
+    if (v->is_software && v->limits.shares_memory) /* the limit on the host's memory is what its budget would say */
         return limit;
     size_t budget = budget_bytes(v);
     return budget < limit ? budget : limit;
@@ -401,7 +401,7 @@ static struct buffer *new_buffer(struct vk *v, size_t n_bytes, enum mem_tag tag)
 {
     struct buffer *buf = mem_calloc(1, sizeof *buf);
     if (buf)
-        *buf = (struct buffer){.n_bytes = n_bytes, .tag = tag, .id = ++v->n_buffer};
+        *buf = (struct buffer){.n_bytes = n_bytes, .tag = tag, .id = ++v->n_buffer & VK_MAX_BUFFER_ID};
     return buf;
 }
 

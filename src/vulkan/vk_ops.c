@@ -165,6 +165,7 @@ static bool has_shaders(const struct op_shapes *s)
 bool vk_supports(struct backend *b, const struct op *op, const struct op_shapes *s)
 {
     enum { MAX_EXPERT = 1024, MAX_GROUP = 256 };
+    enum { ROUTE_BYTES = 10 << 10 }; /* that a router's product shares, beside three numbers for each expert */
     const struct vk *v = vk_of(b);
     const struct weight_shape *w = &s->weight[0];
     if (!has_shaders(s))
@@ -177,7 +178,8 @@ bool vk_supports(struct backend *b, const struct op *op, const struct op_shapes 
     case OP_ROPE: return vk_head_fits(v, op->rope.head_dim);
     case OP_KV_STORE: return vk_head_fits(v, op->state[0].page.ne[0]);
     case OP_ROUTE:
-        return w->n_row <= MAX_EXPERT && op->route.n_group <= MAX_GROUP && w->n_row <= vk_part_rows(v, w->type, w->k);
+        return w->n_row <= MAX_EXPERT && op->route.n_group <= MAX_GROUP && w->n_row <= vk_part_rows(v, w->type, w->k) &&
+               ROUTE_BYTES + (uint64_t)w->n_row * 3 * sizeof(float) <= v->limits.shared_bytes;
     case OP_EXPERTS: return op->in[2].ne[0] <= MAX_EXPERT;
     case OP_HEADS: return !w->type || w->n_row <= vk_part_rows(v, w->type, w->k);
     default: return op->kind < OP_N_KIND;

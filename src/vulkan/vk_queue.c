@@ -32,14 +32,17 @@ void vk_fail(struct vk *v, err_code code, const char *fmt, ...)
     err_set(&v->error, code, "%s: %s", v->base.name, text);
 }
 
+static bool is_out_of_memory(VkResult result)
+{
+    return result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY;
+}
+
 /* A device that failed to run commands, or to take them, is lost for good. */
 static bool check_result(struct vk *v, VkResult result, const char *what)
 {
     v->is_lost = v->is_lost || result != VK_SUCCESS;
     if (result != VK_SUCCESS)
-        vk_fail(v,
-                result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY ? ERR_NOMEM : ERR_FAIL,
-                "%s: %s", what, vk_result_text(result));
+        vk_fail(v, is_out_of_memory(result) ? ERR_NOMEM : ERR_FAIL, "%s: %s", what, vk_result_text(result));
     return result == VK_SUCCESS;
 }
 
@@ -130,16 +133,34 @@ struct point {
     uint64_t serial;
 };
 
+static VkResult try_submit(struct vk *v, VkQueue queue, const VkSubmitInfo *info)
+{
+    const bool is_one_queue = v->queue.queue == v->upload.queue;
+    if (is_one_queue)
+        pthread_mutex_lock(&v->queue.mutex);
+    VkResult result = v->api.fn.QueueSubmit(queue, 1, info, VK_NULL_HANDLE);
+    if (is_one_queue)
+        pthread_mutex_unlock(&v->queue.mutex);
+    return result;
+}
+
+/* MOEBIUS_VULKAN_FULL=N: submission N of operations is refused once as if there were no memory, for tests. */
+static bool is_refused_now(const struct vk *v, VkSemaphore passed)
+{
+    const char *text = passed == v->queue.passed ? getenv("MOEBIUS_VULKAN_FULL") : NULL;
+    return text && strtoull(text, NULL, 10) == v->recorded.n_submit;
+}
+
 /* Submits commands that signal `passed`, behind `ended`: what the host has waited for of the other queue (serial 0:
  * nothing). Its waits order the commands, as an operation is enqueued after the uploads that it reads, and a slot is
  * filled after the operations that read it. But they make nothing that one queue wrote visible to the other: that takes
- * a semaphore that the device waits for, and this one has been signalled by then. */
+ * a semaphore that the device waits for, and this one has been signalled by then. A driver without memory gets them
+ * again when those before have ended, which they have in any case when this fails. */
 static VkResult submit_commands(struct vk *v, VkQueue queue, VkCommandBuffer commands, struct point ended,
                                 struct point passed)
 {
     const VkPipelineStageFlags all = VK_PIPELINE_STAGE_ALL_COMMANDS_BIT;
     const uint32_t n_wait = v->limits.has_upload_queue && ended.serial > 0;
-    const bool is_one_queue = v->queue.queue == v->upload.queue;
     const VkTimelineSemaphoreSubmitInfo timeline = {.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
                                                     .waitSemaphoreValueCount = n_wait,
                                                     .pWaitSemaphoreValues = &ended.serial,
@@ -157,12 +178,11 @@ static VkResult submit_commands(struct vk *v, VkQueue queue, VkCommandBuffer com
     VkResult result = v->api.fn.EndCommandBuffer(commands);
     if (result != VK_SUCCESS)
         return result;
-    if (is_one_queue)
-        pthread_mutex_lock(&v->queue.mutex);
-    result = v->api.fn.QueueSubmit(queue, 1, &info, VK_NULL_HANDLE);
-    if (is_one_queue)
-        pthread_mutex_unlock(&v->queue.mutex);
-    return result;
+    result = is_refused_now(v, passed.semaphore) ? VK_ERROR_OUT_OF_HOST_MEMORY : try_submit(v, queue, &info);
+    if (!is_out_of_memory(result))
+        return result;
+    (void)wait_semaphore(v, passed.semaphore, passed.serial - 1);
+    return try_submit(v, queue, &info);
 }
 
 /* MOEBIUS_VULKAN_LOSE=N: submission N fails as if the device were lost, for tests. */
@@ -301,8 +321,10 @@ VkCommandBuffer vk_record(struct vk *v, uint64_t work)
 
 /* ---- order ----------------------------------------------------------------------------------------------------- */
 
-/* Each buffer has numbers of its own, 2^44 of them. */
+/* Each buffer has numbers of its own, 2^44 of them, below those of tables. (Two with one id would only wait for each
+ * other.) */
 enum { ID_SHIFT = 44 };
+_Static_assert((VK_MAX_BUFFER_ID + UINT64_C(1)) << ID_SHIFT == UINT64_C(1) << 63, "ids and numbers fill 63 bits");
 
 struct vk_access vk_access_buffer(const struct buffer *buf, bool is_write)
 {

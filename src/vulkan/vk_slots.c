@@ -114,18 +114,24 @@ void vk_slot_close(struct backend *b, struct slot_pool *s, int64_t slot)
     close_slot(v, s, slot);
 }
 
-/* Packs rows in GGUF's order, a few groups at a time. */
+/* Packs rows in GGUF's order, as many groups at a time as one upload takes. */
 static err_code fill_groups(struct vk *v, const struct vk_piece *p, size_t off, const struct quant_info *type,
                             int64_t k, const struct slot_rows *rows, struct err *e)
 {
-    size_t group = vk_group_bytes(type, k), row = 0;
+    size_t group = vk_group_bytes(type, k), row = 0, n_group = (size_t)((rows->n_row + ROWS - 1) / ROWS);
+    size_t most = VK_STAGING_BYTES / group > 0 ? VK_STAGING_BYTES / group : 1;
+    most = n_group < most ? n_group : most;
     bool ok = quant_row_bytes(type, (uint64_t)k, &row);
-    char *packed = mem_alloc(group);
-    err_code code = packed && ok ? ERR_OK : err_nomem(e, group, "packing an expert");
-    for (int64_t r = 0; r < rows->n_row && code == ERR_OK; r += ROWS) {
-        int64_t n = rows->n_row - r < ROWS ? rows->n_row - r : ROWS;
-        vk_pack_group(type, k, packed, (const char *)rows->src + (size_t)r * row, n);
-        code = vk_upload(v, p, off + (size_t)((rows->row0 + r) / ROWS) * group, packed, group, e);
+    char *packed = mem_alloc(most * group);
+    err_code code = packed && ok ? ERR_OK : err_nomem(e, most * group, "packing an expert");
+    for (size_t i = 0, n; i < n_group && code == ERR_OK; i += n) {
+        n = n_group - i < most ? n_group - i : most;
+        for (size_t j = 0; j < n; j++) {
+            int64_t r = (int64_t)(i + j) * ROWS;
+            vk_pack_group(type, k, packed + j * group, (const char *)rows->src + (size_t)r * row,
+                          rows->n_row - r < ROWS ? rows->n_row - r : ROWS);
+        }
+        code = vk_upload(v, p, off + ((size_t)(rows->row0 / ROWS) + i) * group, packed, n * group, e);
     }
     mem_free(packed);
     return code;

@@ -118,10 +118,12 @@ static err_code load_groups(const struct loading *l, int64_t group0, int64_t n_g
     for (int64_t i = 0; i * ROWS < n; i++)
         vk_pack_group(w->type, w->k, packed + (size_t)i * l->group_bytes, staging + (size_t)(i * ROWS) * l->row_bytes,
                       n - i * ROWS < ROWS ? n - i * ROWS : ROWS);
-    for (int64_t i = 0; i * ROWS < n; i++) { /* groups may fall into two parts */
-        int64_t row = row0 + i * ROWS, part = row / w->part_rows;
+    for (int64_t row = row0, end; row < row0 + n; row = end) { /* groups may fall into several parts */
+        int64_t part = row / w->part_rows, n_run;
+        end = (part + 1) * w->part_rows < row0 + n ? (part + 1) * w->part_rows : row0 + n;
+        n_run = (end - row + ROWS - 1) / ROWS;
         TRY(vk_upload(l->v, &w->parts[part], (size_t)(row % w->part_rows / ROWS) * l->group_bytes,
-                      packed + (size_t)i * l->group_bytes, l->group_bytes, e));
+                      packed + (size_t)((row - row0) / ROWS) * l->group_bytes, (size_t)n_run * l->group_bytes, e));
     }
     return ERR_OK;
 }

@@ -42,6 +42,7 @@ static int close_device(void **state)
 {
     struct fixture *f = *state;
     unsetenv("MOEBIUS_VULKAN_LOSE");
+    unsetenv("MOEBIUS_VULKAN_FULL");
     unsetenv("MOEBIUS_VULKAN_ALLOCATION");
     unsetenv("MOEBIUS_VULKAN_WITHOUT");
     unsetenv("MOEBIUS_VULKAN_KIND");
@@ -1078,6 +1079,25 @@ static void a_lost_device_says_so(void **state)
     backend_buffer_close(f->device, &b.buffer);
 }
 
+/* A driver that has no memory for a submission gets it again. */
+static void a_refused_submission_is_made_again(void **state)
+{
+    enum { N = 64 };
+    struct fixture *f = *state;
+    struct err e = {0};
+    float x[N] = {1};
+    char next[32];
+    struct tensor a = floats(f, N, 1, x), b = floats(f, N, 1, NULL);
+    assert_int_equal(backend_read(f->device, &a, x, &e), ERR_OK);
+    snprintf(next, sizeof next, "%d", (int)vulkan_get_counters(f->device).n_submit + 1);
+    setenv("MOEBIUS_VULKAN_FULL", next, 1);
+    add(f, a, a, b);
+    assert_int_equal(backend_read(f->device, &b, x, &e), ERR_OK);
+    assert_true(x[0] == 2);
+    backend_buffer_close(f->device, &a.buffer);
+    backend_buffer_close(f->device, &b.buffer);
+}
+
 static void a_type_without_a_shader_is_refused_by_name(void **state)
 {
     struct fixture *f = *state;
@@ -1178,6 +1198,7 @@ int main(void)
         TEST(slots_are_filled_beside_computing),
         TEST(without_a_budget_some_memory_is_left),
         TEST(a_lost_device_says_so),
+        TEST(a_refused_submission_is_made_again),
         TEST(a_type_without_a_shader_is_refused_by_name),
         TEST(compiled_shaders_are_used_again_unless_they_are_damaged),
         TEST(two_devices_of_one_driver_work_side_by_side),
