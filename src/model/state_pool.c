@@ -6,7 +6,7 @@
 #include "base/minmax.h"
 
 /* Pages of a kind at most: tiny models would have more than anybody asks for. */
-enum { MAX_PAGES = 1 << 20 };
+enum { MAX_PAGES = 1 << 17 };
 
 /* ---- kinds of pages ------------------------------------------------------------------------------------------- */
 
