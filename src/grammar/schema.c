@@ -234,7 +234,7 @@ static err_code compile_type(struct schema_draft *d)
     } else
         TRY(add_type(d, type, &integer));
     if (integer && d->s.types & 1 << KIND_NUMBER)
-        return schema_add_term(d, 1 << KIND_NUMBER, term(TERM_INTEGER, d->c->draft == 4), false);
+        return schema_add_term(d, 1 << KIND_NUMBER, term(TERM_INTEGER, 0), false);
     return ERR_OK;
 }
 

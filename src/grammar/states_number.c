@@ -93,7 +93,7 @@ static uint32_t multiple_digit(const struct states *s, uint32_t number, uint32_t
 enum truth number_truth(struct states *s, const struct view *v, const struct view_var *var, bool at_end)
 {
     enum number_phase p = syntax(v->phase);
-    if (term_kind(var->term) == TERM_INTEGER) /* 1: it is none; draft 4 knew no 1.0 */
+    if (term_kind(var->term) == TERM_INTEGER) /* 1: it is none */
         return var->state ? NO : at_end ? YES : OPEN;
     if (term_kind(var->term) == TERM_MULTIPLE)
         return multiple_truth(s, term_number(var->term), var->state, at_end);
@@ -112,8 +112,7 @@ static void feed(struct states *s, struct view *v, uint8_t byte)
         struct view_var *var = &v->var[i];
         uint32_t number = term_number(var->term);
         if (term_kind(var->term) == TERM_INTEGER)
-            var->state |= (behind && (byte != '0' || number)) || (number && (p == NUM_POINT || p == NUM_E)) ||
-                          (p == NUM_E_SIGN && byte == '-');
+            var->state |= p == NUM_POINT || p == NUM_E;
         else if (!digit || p == NUM_EXP)
             continue;
         else if (term_kind(var->term) == TERM_MULTIPLE)

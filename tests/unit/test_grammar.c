@@ -72,7 +72,7 @@ static const struct text_case schemas[] = {
     {"{\"type\": \"integer\", \"minimum\": null, \"enum\": null, \"required\": null, \"$ref\": null}",
      {"0", NULL, "1.5", "null", NULL}},
     {"{\"const\": null, \"maxLength\": 18446744073709551615}", {"null", NULL, "0", NULL}},
-    {"{\"type\": \"integer\"}", {"0", "-7", "1.0", "1e+16", NULL, "1.5", "1e-1", "\"1\"", NULL}},
+    {"{\"type\": \"integer\"}", {"0", "-7", NULL, "1.0", "1e+16", "1.5", "1e-1", "\"1\"", NULL}},
     {"{\"type\": \"integer\", \"$schema\": \"http://json-schema.org/draft-04/schema#\"}", {"1", NULL, "1.0", NULL}},
     {"{\"minimum\": 5, \"maximum\": 7.5}",
      {"5", "7.5", "7.50", "6.999", "\"x\"", NULL, "4.9", "7.51", "12", "-6", NULL}},
