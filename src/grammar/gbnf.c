@@ -459,8 +459,10 @@ static err_code emit_rules(struct parser *p, uint32_t root)
     }
     if (ok && code == ERR_OK)
         ok = (p->program->start = nfa_add(nfa, NFA_CALL, begins[root], end, 0)) != INTERN_NONE;
+    if (code == ERR_OK && !ok)
+        code = begins ? nfa_full(nfa, p->e) : no_memory(p);
     mem_free(begins);
-    return code != ERR_OK ? code : ok ? ERR_OK : no_memory(p);
+    return code;
 }
 
 err_code gbnf_compile(struct program *program, const char *text, size_t n, bool lenient, struct err *e)

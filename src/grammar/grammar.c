@@ -21,7 +21,7 @@ static err_code compile_schema(struct program *p, const char *text, size_t n, bo
     TRY(schema_compile(p, text, n, lenient, &schema, e));
     uint32_t end = nfa_add(&p->nfa, NFA_END, 0, 0, 0);
     p->start = end == INTERN_NONE ? end : nfa_add(&p->nfa, NFA_JSON, schema, end, 0);
-    return p->start == INTERN_NONE ? err_nomem(e, p->nfa.code.n * sizeof *p->nfa.code.at, "a grammar") : ERR_OK;
+    return p->start == INTERN_NONE ? nfa_full(&p->nfa, e) : ERR_OK;
 }
 
 static err_code compile_regex(struct program *p, const char *text, size_t n, struct err *e)

@@ -136,6 +136,15 @@ uint32_t nfa_add(struct nfa *a, enum nfa_op op, uint32_t x, uint32_t y, uint32_t
     return a->code.n - 1;
 }
 
+err_code nfa_full(const struct nfa *a, struct err *e)
+{
+    if (a->code.n < NFA_MAX_CODE)
+        return err_nomem(e, a->code.n * sizeof *a->code.at, "a grammar");
+    return err_set(e, ERR_LIMIT,
+                   "the expression is too large: with its repetitions written out it has more than %d parts",
+                   NFA_MAX_CODE);
+}
+
 struct emitter {
     struct nfa *nfa;
     const struct exprs *x;
@@ -295,14 +304,7 @@ err_code nfa_emit(struct nfa *a, const struct exprs *x, uint32_t node, const uin
 {
     struct emitter m = {a, x, rules, x->n_failed > 0};
     *begin = emit(&m, node, next);
-    if (m.failed && a->code.n < NFA_MAX_CODE)
-        return err_nomem(e, a->code.n * sizeof *a->code.at, "a grammar");
-    if (m.failed)
-        return err_set(e, ERR_LIMIT,
-                       "the expression is too large: with its repetitions written out it has more than %d "
-                       "parts",
-                       NFA_MAX_CODE);
-    return ERR_OK;
+    return m.failed ? nfa_full(a, e) : ERR_OK;
 }
 
 bool expr_read_count(const char *s, size_t n, size_t *at, uint32_t *count)

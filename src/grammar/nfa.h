@@ -88,8 +88,9 @@ uint32_t expr_node(struct exprs *x, enum expr_kind kind, uint32_t first, uint32_
 /* Adds the instructions of a node that go on at `next`, and gives where they begin. rules [n]: where each begins. */
 MUST_USE err_code nfa_emit(struct nfa *a, const struct exprs *x, uint32_t node, const uint32_t *rules, uint32_t next,
                            uint32_t *begin, struct err *e);
-/* One instruction; INTERN_NONE: no memory, or NFA_MAX_CODE. */
+/* One instruction; INTERN_NONE: no memory, or NFA_MAX_CODE, which nfa_full tells. */
 uint32_t nfa_add(struct nfa *a, enum nfa_op op, uint32_t x, uint32_t y, uint32_t n_left);
+err_code nfa_full(const struct nfa *a, struct err *e);
 void nfa_close(struct nfa *a);
 
 /* UTF-8 of a code point that is no surrogate; returns its length. */

@@ -339,7 +339,7 @@ static err_code emit_search(struct parser *p, struct nfa *nfa, uint32_t node, ui
     struct char_range every = {0, 0x10ffff};
     uint32_t n = top.kind == EXPR_OR ? top.n : 1;
     if (all == INTERN_NONE)
-        return no_memory(p);
+        return nfa_full(nfa, p->e);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t kid = top.kind == EXPR_OR ? p->x.kids.at[top.first + i] : node;
         uint32_t *list = begins_at_begin(&p->x, kid) ? &early : &search;
@@ -349,20 +349,20 @@ static err_code emit_search(struct parser *p, struct nfa *nfa, uint32_t node, ui
             one = nfa_add(nfa, NFA_SPLIT, one, *list, a < b ? a : b);
         }
         if (one == INTERN_NONE)
-            return no_memory(p);
+            return nfa_full(nfa, p->e);
         *list = one;
     }
     if (search != INTERN_NONE) {
         uint32_t loop = nfa_add(nfa, NFA_SEARCH, search, 0, nfa->code.at[search].n_left);
         any = expr_class(&p->x, &every, 1, false);
         if (loop == INTERN_NONE)
-            return no_memory(p);
+            return nfa_full(nfa, p->e);
         TRY(nfa_emit(nfa, &p->x, any, NULL, loop, &one, p->e));
         nfa->code.at[loop].b = one;
         search = loop;
     }
     *begin = early == INTERN_NONE ? search : search == INTERN_NONE ? early : nfa_add(nfa, NFA_SPLIT, early, search, 0);
-    return *begin == INTERN_NONE ? no_memory(p) : ERR_OK;
+    return *begin == INTERN_NONE ? nfa_full(nfa, p->e) : ERR_OK;
 }
 
 /* ^(?!...)(?=...) at the begin: each a part that matches from the begin on. */
@@ -413,7 +413,8 @@ static err_code compile(struct parser *p, struct nfa *nfa, bool whole, struct re
     if (!whole)
         return emit_search(p, nfa, node, &parts->begin[parts->n++]);
     end = nfa_add(nfa, NFA_END, 0, 0, 0);
-    return end == INTERN_NONE ? no_memory(p) : nfa_emit(nfa, &p->x, node, NULL, end, &parts->begin[parts->n++], p->e);
+    return end == INTERN_NONE ? nfa_full(nfa, p->e)
+                              : nfa_emit(nfa, &p->x, node, NULL, end, &parts->begin[parts->n++], p->e);
 }
 
 err_code regex_compile(struct nfa *nfa, const char *text, size_t n, bool whole, struct regex_parts *parts,

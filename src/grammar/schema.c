@@ -8,6 +8,8 @@
 #include "grammar/regex.h"
 #include "grammar/schema_compiler.h"
 
+enum { MAX_PATTERN_CODE = NFA_MAX_CODE / 8 * 7 }; /* the rest is for rules around the schemas */
+
 /* ---- parts of a compiler --------------------------------------------------------------------------------------- */
 
 err_code schema_no_memory(const struct schema_compiler *c)
@@ -242,9 +244,17 @@ static err_code compile_type(struct schema_draft *d)
 static err_code compile_pattern(struct schema_draft *d, const char *keyword, const char *s, size_t n, bool *known)
 {
     struct regex_parts parts;
+    struct nfa *nfa = &d->c->p->nfa;
+    const uint32_t n_code = nfa->code.n, n_set = nfa->sets.n;
     struct err e = {0};
-    err_code code = regex_compile(&d->c->p->nfa, s, n, false, &parts, &e);
+    err_code code = regex_compile(nfa, s, n, false, &parts, &e);
+    if (code == ERR_OK && nfa->code.n > MAX_PATTERN_CODE)
+        code = err_set(&e, ERR_LIMIT, "the schema's patterns are too large together");
     *known = code == ERR_OK;
+    if (code != ERR_OK) { /* it takes no room from the others */
+        nfa->code.n = n_code;
+        nfa->sets.n = n_set;
+    }
     if (code == ERR_UNSUPPORTED || code == ERR_LIMIT || code == ERR_FORMAT)
         return schema_unenforced(d, keyword, e.text);
     if (code != ERR_OK) {

@@ -39,33 +39,56 @@ static err_code follow(struct constraint *c, struct err *e)
     return moebius_sampler_set_matcher(c->sampler, c->matcher, &error) == MOEBIUS_OK ? ERR_OK : library_err(e, &error);
 }
 
+/* A grammar that is too much for one text will be so again, as a full queue is not. */
+static err_code matcher_err(struct err *e, const moebius_error *error)
+{
+    return error->status == MOEBIUS_LIMIT ? err_set(e, ERR_UNSUPPORTED, "%s", error->text) : library_err(e, error);
+}
+
 static err_code open_matcher(struct constraint *c, struct err *e)
 {
     moebius_error error;
-    return moebius_matcher_open(&c->matcher, c->grammar, &error) == MOEBIUS_OK ? ERR_OK : library_err(e, &error);
+    return moebius_matcher_open(&c->matcher, c->grammar, &error) == MOEBIUS_OK ? ERR_OK : matcher_err(e, &error);
 }
 
 /* ---- choosing ------------------------------------------------------------------------------------------------- */
 
+/* The text goes on without the grammar, which is too much for it. */
+static int32_t pick_freely(struct constraint *c, const struct answer *answer, const float *logits,
+                           const moebius_error *error)
+{
+    release(c);
+    if (answer->params.fn)
+        answer->params.fn(answer->params.user, MOEBIUS_REPLY_NOTE, error->text, strlen(error->text));
+    return moebius_sampler_pick(c->sampler, logits);
+}
+
 /* A token that the grammar allows. */
-static err_code pick_allowed(struct constraint *c, const float *logits, int32_t *id, struct err *e)
+static err_code pick_allowed(struct constraint *c, const struct answer *answer, const float *logits, int32_t *id,
+                             struct err *e)
 {
     moebius_error error;
     *id = moebius_sampler_pick(c->sampler, logits);
     if (*id >= 0)
         return ERR_OK;
-    if (moebius_matcher_status(c->matcher, &error) != MOEBIUS_OK)
-        return library_err(e, &error);
+    moebius_status status = moebius_matcher_status(c->matcher, &error);
+    if (status == MOEBIUS_LIMIT && c->from == TEXT_GRAMMAR_FROM_TRIGGER) {
+        *id = pick_freely(c, answer, logits, &error);
+        return ERR_OK;
+    }
+    if (status != MOEBIUS_OK)
+        return matcher_err(e, &error);
     return moebius_matcher_must_end(c->matcher)
                ? ERR_OK
                : err_set(e, ERR_FAIL, "no token of the vocabulary goes on as the grammar wants");
 }
 
 /* What a trigger has begun may have ended here: then anything may follow. */
-static err_code pick_after_trigger(struct constraint *c, const float *logits, int32_t *id, struct err *e)
+static err_code pick_after_trigger(struct constraint *c, const struct answer *answer, const float *logits, int32_t *id,
+                                   struct err *e)
 {
     if (!moebius_matcher_may_end(c->matcher))
-        return pick_allowed(c, logits, id, e);
+        return pick_allowed(c, answer, logits, id, e);
     (void)moebius_sampler_set_matcher(c->sampler, NULL, NULL);
     *id = moebius_sampler_pick(c->sampler, logits);
     if (moebius_matcher_allows(c->matcher, *id))
@@ -89,7 +112,7 @@ static err_code pick_before_content(struct constraint *c, const struct answer *a
         return ERR_OK;
     }
     TRY(follow(c, e));
-    return pick_allowed(c, logits, id, e);
+    return pick_allowed(c, answer, logits, id, e);
 }
 
 err_code constraint_pick(struct constraint *c, const struct answer *answer, const float *logits, int32_t *id,
@@ -100,8 +123,8 @@ err_code constraint_pick(struct constraint *c, const struct answer *answer, cons
         TRY(follow(c, e));
     }
     if (c->matcher)
-        return c->from == TEXT_GRAMMAR_FROM_TRIGGER ? pick_after_trigger(c, logits, id, e)
-                                                    : pick_allowed(c, logits, id, e);
+        return c->from == TEXT_GRAMMAR_FROM_TRIGGER ? pick_after_trigger(c, answer, logits, id, e)
+                                                    : pick_allowed(c, answer, logits, id, e);
     if (c->grammar && c->from == TEXT_GRAMMAR_FROM_CONTENT)
         return pick_before_content(c, answer, logits, id, e);
     *id = moebius_sampler_pick(c->sampler, logits);

@@ -408,6 +408,22 @@ static void rules_that_begin_with_too_many_others_are_refused(void **state)
     bytes_close(&b);
 }
 
+/* Within rules, too, which need room of their own. */
+static void a_pattern_that_is_too_large_takes_no_room_from_others(void **state)
+{
+    static const char text[] = "root ::= %json{\"required\": [\"a\", \"b\"], \"additionalProperties\": false, "
+                               "\"properties\": {\"a\": {\"pattern\": \"^[\\\\s\\\\S]{1,65535}$\"}, "
+                               "\"b\": {\"pattern\": \"^x+$\"}}} \"!\"";
+    struct grammar *g = open_grammar(GRAMMAR_GBNF, text, true);
+    const char *keyword, *pointer;
+    assert_true(grammar_unenforced(g, 0, &keyword, &pointer));
+    assert_string_equal(pointer, "/properties/a/pattern");
+    assert_false(grammar_unenforced(g, 1, &keyword, &pointer));
+    assert_true(accepts(g, "{\"a\": \"\", \"b\": \"xx\"}!"));
+    assert_false(accepts(g, "{\"a\": \"\", \"b\": \"y\"}!"));
+    grammar_close(&g);
+}
+
 static void what_cannot_be_enforced_is_listed_and_the_rest_is_enforced(void **state)
 {
     struct grammar *g =
@@ -453,6 +469,7 @@ int main(void)
         cmocka_unit_test(a_text_that_needs_too_many_states_fails_alone),
         cmocka_unit_test(what_is_wrong_is_said),
         cmocka_unit_test(rules_that_begin_with_too_many_others_are_refused),
+        cmocka_unit_test(a_pattern_that_is_too_large_takes_no_room_from_others),
         cmocka_unit_test(what_cannot_be_enforced_is_listed_and_the_rest_is_enforced),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
