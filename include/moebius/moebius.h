@@ -564,7 +564,8 @@ MOEBIUS_API void moebius_reply_close(moebius_reply **reply);
  * without it they are content. Nothing that the model says is lost, and nothing is an error: what begins like a call
  * and is none, or calls a tool that there isn't, is content, with a note. Arguments whose family writes other things
  * than JSON become JSON, typed by the tool's schema. Those that turn out malformed are closed there, so that what was
- * told is JSON at the end of each call, and what follows is content. */
+ * told is JSON at the end of each call, and what follows is content. A call that has no end, as the answer was cut, is
+ * to be left alone. */
 MOEBIUS_API moebius_status moebius_reply_set_tools(moebius_reply *reply, const char *tools, moebius_error *error);
 /* Takes one more token; *end: whether it ends the answer. */
 MOEBIUS_API moebius_status moebius_reply_feed(moebius_reply *reply, int32_t id, bool *end, moebius_error *error);
@@ -572,8 +573,9 @@ MOEBIUS_API moebius_status moebius_reply_feed(moebius_reply *reply, int32_t id, 
 MOEBIUS_API bool moebius_reply_is_reasoning(const moebius_reply *reply, const char **mark);
 /* Whether a token would begin, or go on with, a mark between reasoning and content, and so be neither. */
 MOEBIUS_API bool moebius_reply_is_mark(const moebius_reply *reply, int32_t id);
-/* Ends the answer: text that was held back, as it might have become a mark, goes to `fn`, and a call that is open ends.
- */
+/* Ends the answer: text that was held back, as it might have become a mark, goes to `fn`. Where the last token ended
+ * the answer, a call that is open is closed, and ends; else the answer was cut, and the call gets no
+ * MOEBIUS_REPLY_CALL_END: its arguments are not whole, and no JSON. */
 MOEBIUS_API void moebius_reply_finish(moebius_reply *reply);
 /* All of one part (below MOEBIUS_REPLY_N) so far, NUL-terminated; *n: its bytes. Borrowed until the next token. */
 MOEBIUS_API const char *moebius_reply_text(const moebius_reply *reply, moebius_reply_part part, size_t *n);

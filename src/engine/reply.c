@@ -13,6 +13,7 @@ struct moebius_reply {
     struct reply *reader;
     struct reply_tools tools;
     struct bytes texts[MOEBIUS_REPLY_N];
+    bool has_end;         /* the last token ends the answer */
     moebius_reply_fn *fn; /* may be NULL */
     void *user;
 };
@@ -86,7 +87,7 @@ moebius_status moebius_reply_feed(moebius_reply *reply, int32_t id, bool *end, m
     const struct tokenizer *t = reply->tmpl->vocab->tokenizer;
     struct err e = {0};
     size_t n;
-    *end = tokenizer_is_end(t, id) || id == reply->tmpl->end;
+    *end = reply->has_end = tokenizer_is_end(t, id) || id == reply->tmpl->end;
     if (*end)
         return engine_status(ERR_OK, &e, error);
     const char *piece = tokenizer_piece(t, id, false, &n);
@@ -115,7 +116,7 @@ bool moebius_reply_is_mark(const moebius_reply *reply, int32_t id)
 void moebius_reply_finish(moebius_reply *reply)
 {
     struct err e;
-    (void)!reply_finish(reply->reader, &e); /* a few bytes that there is room for */
+    (void)!reply_finish(reply->reader, !reply->has_end, &e); /* a few bytes that there is room for */
 }
 
 const char *moebius_reply_text(const moebius_reply *reply, moebius_reply_part part, size_t *n)

@@ -7,8 +7,9 @@
  * Nothing that the model says is lost, or said twice, and nothing is an error. What begins like a call and is none, or
  * calls a tool that there isn't, is text, with a note that says so. A call that turns out malformed within its
  * arguments is ended there: the JSON is closed so that it can be parsed, a note says so, and what follows is content.
- * The same for a call that the answer's end cuts short; what then was not yet a part of the arguments (half a key, half
- * an escape) is left out of them. */
+ * The same for a call that the model's own end of the answer cuts short; what then was not yet a part of the arguments
+ * (half a key, half an escape) is left out of them. Where the answer was cut, a call that is open stays open: its
+ * arguments are no whole JSON, so that nobody runs half a call. */
 #ifndef REPLY_REPLY_H
 #define REPLY_REPLY_H
 
@@ -54,8 +55,8 @@ void reply_close(struct reply **r);
 void reply_set_tools(struct reply *r, const struct reply_tools *tools);
 /* Fails for lack of memory alone. */
 MUST_USE err_code reply_feed(struct reply *r, const char *s, size_t n, struct err *e);
-/* No more comes: what was held back is told, and a call that is open ends. */
-MUST_USE err_code reply_finish(struct reply *r, struct err *e);
+/* No more comes: what was held back is told, and a call that is open ends, unless the answer was cut. */
+MUST_USE err_code reply_finish(struct reply *r, bool is_cut, struct err *e);
 /* Whether what comes next is reasoning. *mark (may be NULL): the text that ends it, borrowed. */
 bool reply_is_reasoning(const struct reply *r, const char **mark);
 /* Whether this piece would begin, or go on with, a mark between reasoning and content. */

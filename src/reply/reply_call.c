@@ -451,15 +451,28 @@ static bool is_between_calls(const struct reply_call *c)
     return !c->is_begun && c->name.n == 0 && n == c->raw.n;
 }
 
-void reply_call_finish(struct reply *r)
+/* Tells what there is of a call that has no end. */
+static void leave_open(struct reply *r)
+{
+    struct reply_call *c = &r->call;
+    reply_call_commit(r);
+    reply_note(r, "the call of \"%.128s\" was cut", c->tool->name);
+    forget(c);
+}
+
+void reply_call_finish(struct reply *r, bool is_cut)
 {
     struct reply_call *c = &r->call;
     if (c->is_begun && c->stage != HAS_ARGS) {
         const char *name = c->tool->name; /* of the tools: stays */
-        close_args(c);
         reply_call_take(r, r->held.n);
-        reply_call_end(r);
-        reply_note(r, "the call of \"%.128s\" was cut short: it was ended there", name);
+        if (is_cut) {
+            leave_open(r);
+        } else {
+            close_args(c);
+            reply_call_end(r);
+            reply_note(r, "the call of \"%.128s\" was cut short: it was ended there", name);
+        }
     } else if (c->is_begun) {
         reply_call_end(r);
     } else if (is_between_calls(c)) {

@@ -151,7 +151,7 @@ enum reply_part reply_part_after(struct reply_style style, const char *prompt);
 /* reply_call.c */
 void reply_call_begin(struct reply *r, const struct reply_trigger *t, size_t n_space);
 bool reply_call_advance(struct reply *r); /* false: more bytes are needed */
-void reply_call_finish(struct reply *r);
+void reply_call_finish(struct reply *r, bool is_cut);
 void reply_call_close(struct reply_call *c);
 /* Steps of a call that several actions share. False: there is no such tool, and what was read has become text. */
 void reply_call_take(struct reply *r, size_t n); /* held bytes were read */

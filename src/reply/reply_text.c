@@ -241,10 +241,10 @@ err_code reply_feed(struct reply *r, const char *s, size_t n, struct err *e)
     return check_memory(r, e);
 }
 
-err_code reply_finish(struct reply *r, struct err *e)
+err_code reply_finish(struct reply *r, bool is_cut, struct err *e)
 {
     if (r->call.state)
-        reply_call_finish(r);
+        reply_call_finish(r, is_cut);
     release(r, r->held.n);
     flush_text(r);
     return check_memory(r, e);

@@ -58,9 +58,12 @@ err_code gathered_choice_add(struct gathered_choice *g, const struct answer_even
         g->stop = event->stop ? mem_strdup(event->stop) : NULL;
         return event->stop && !g->stop ? err_nomem(e, strlen(event->stop), "an answer") : ERR_OK;
     case ANSWER_FAILED: return err_set(e, event->error->code, "%s", event->error->text);
+    case ANSWER_CALL_END:
+        if (g->n_calls)
+            g->calls[g->n_calls - 1].is_whole = true;
+        break;
     case ANSWER_BEGIN:
-    case ANSWER_PROGRESS:
-    case ANSWER_CALL_END: break;
+    case ANSWER_PROGRESS: break;
     }
     return ERR_OK;
 }

@@ -17,10 +17,10 @@ enum answer_event_kind {
     ANSWER_CONTENT,   /* text */
     ANSWER_CALL,      /* a tool call begins: text is its name, id its id */
     ANSWER_ARGUMENTS, /* text: more of the JSON of the call's arguments */
-    ANSWER_CALL_END,
-    ANSWER_TOKEN,  /* a token, before its text; only where the request wants log-probabilities or ids */
-    ANSWER_END,    /* finish and usage; each choice has its own */
-    ANSWER_FAILED, /* error, of the whole request; nothing follows */
+    ANSWER_CALL_END,  /* the call is whole; one without it was cut by the answer's end */
+    ANSWER_TOKEN,     /* a token, before its text; only where the request wants log-probabilities or ids */
+    ANSWER_END,       /* finish and usage; each choice has its own */
+    ANSWER_FAILED,    /* error, of the whole request; nothing follows */
 };
 
 enum answer_finish { FINISH_STOP, FINISH_STOP_STRING, FINISH_LENGTH, FINISH_TOOL_CALLS };
@@ -68,6 +68,7 @@ struct gathered_call {
     struct bytes arguments; /* JSON text, or what the model wrote in its place */
     size_t n_content;       /* bytes of content before it */
     size_t n_tokens;        /* members of `logprobs` before it */
+    bool is_whole;          /* else the answer's end cut it, and the arguments are no JSON */
 };
 struct gathered_choice {
     struct bytes reasoning, content;

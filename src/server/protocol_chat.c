@@ -3,7 +3,8 @@
  *
  * A stream begins with a chunk for each choice that says the role; then come deltas of reasoning_content, content and
  * tool_calls; the last chunk of a choice has its finish_reason. Custom tools' input is told in one piece, as it is
- * JSON inside of JSON until then. */
+ * JSON inside of JSON until then. A call that the answer's end cuts has the arguments that there are; a custom tool's
+ * is left out. */
 #include <string.h>
 
 #include "base/json_text.h"
@@ -208,8 +209,9 @@ static json_t *make_message(const struct server_request *r, const struct gathere
         bad |= json_object_set_new(message, "reasoning_content", json_text(c->reasoning.s, c->reasoning.n));
     json_t *calls = json_array();
     for (size_t i = 0; i < c->n_calls; i++)
-        bad |= json_array_append_new(calls, make_call(r, &c->calls[i]));
-    if (c->n_calls > 0)
+        if (c->calls[i].is_whole || !tools_client_name(r, c->calls[i].name).is_custom)
+            bad |= json_array_append_new(calls, make_call(r, &c->calls[i]));
+    if (json_array_size(calls) > 0)
         bad |= json_object_set(message, "tool_calls", calls);
     json_decref(calls);
     return json_unless(bad, message);

@@ -396,6 +396,8 @@ static json_t *whole(const struct server_request *r, const struct answer_head *h
     }
     for (size_t i = 0; i < c->n_calls; i++) {
         const struct gathered_call *call = &c->calls[i];
+        if (!call->is_whole)
+            break; /* the last one: `input` is an object, which it has none of */
         json_t *input = tools_arguments_object(call->arguments.s, call->arguments.n);
         bad |= add_text(content, &c->content, n_told, call->n_content);
         n_told = call->n_content;

@@ -1,5 +1,5 @@
 /* Ollama's chat and generate: /api/chat and /api/generate. Streams are objects of JSON, a line each, and the default.
- * Calls are told whole. */
+ * Calls are told whole; one that the answer's end cuts is left out, as arguments are objects here. */
 #include <string.h>
 
 #include "base/json_text.h"
@@ -230,7 +230,6 @@ static err_code tell(struct answer_writer *w, enum form form, const struct answe
     case ANSWER_CALL_END: return end_call(w, form, out, e);
     case ANSWER_TOKEN: return writer_add_token(w, event, e);
     case ANSWER_END:
-        TRY(end_call(w, form, out, e));
         answer = make_answer(form, &w->head, json_string(""), NULL, NULL, take_tokens(w));
         return send_line(out, json_unless(set_done(answer, event->finish, &event->usage), answer), e);
     case ANSWER_FAILED: return send_line(out, make_error(0, event->error), e);
@@ -279,9 +278,10 @@ static json_t *make_whole(enum form form, const struct server_request *r, const 
         return make_loaded(form, head);
     const struct gathered_choice *c = &choices[0];
     bool has_thinking = c->reasoning.n > 0 && !r->hides_reasoning;
-    json_t *calls = c->n_calls ? json_array() : NULL;
+    size_t n_calls = c->n_calls && !c->calls[c->n_calls - 1].is_whole ? c->n_calls - 1 : c->n_calls;
+    json_t *calls = n_calls ? json_array() : NULL;
     int bad = 0;
-    for (size_t i = 0; i < c->n_calls; i++)
+    for (size_t i = 0; i < n_calls; i++)
         bad |= json_array_append_new(
             calls, make_call(i, c->calls[i].id, c->calls[i].name, c->calls[i].arguments.s, c->calls[i].arguments.n));
     json_t *answer = make_answer(form, head, json_text(c->content.s ? c->content.s : "", c->content.n),

@@ -130,7 +130,7 @@ static err_code send_done(struct answer_writer *w, const struct item *item, stru
 {
     const struct words *words = block_words(w);
     bool is_custom = w->block == BLOCK_CALL && !strcmp(words->all, "input");
-    json_t *text = is_custom ? tools_custom_input(item->text, item->n) : json_text(item->text, item->n);
+    json_t *text = responses_call_input(item, is_custom);
     if (is_custom)
         TRY(send_text_delta(w, json_incref(text), out, e));
     json_t *data = make_place_with(w, words->all, text);
@@ -145,11 +145,12 @@ static err_code send_done(struct answer_writer *w, const struct item *item, stru
                : ERR_OK;
 }
 
-static err_code close_block(struct answer_writer *w, struct bytes *out, struct err *e)
+static err_code close_block(struct answer_writer *w, bool is_cut, struct bytes *out, struct err *e)
 {
     if (w->block == BLOCK_NONE)
         return ERR_OK;
     struct item item = open_item(w, true);
+    item.is_cut = is_cut;
     TRY(send_done(w, &item, out, e));
     json_t *made = responses_item(w->r, &w->head, &item);
     if (json_array_append(w->output, made) != 0) {
@@ -171,7 +172,7 @@ static err_code close_block(struct answer_writer *w, struct bytes *out, struct e
 static err_code open_block(struct answer_writer *w, enum block kind, const struct answer_event *event,
                            struct bytes *out, struct err *e)
 {
-    TRY(close_block(w, out, e));
+    TRY(close_block(w, false, out, e));
     w->block = kind;
     w->n_block++;
     if (kind == BLOCK_CALL)
@@ -213,7 +214,7 @@ static err_code tell_begin(struct answer_writer *w, struct bytes *out, struct er
 static err_code tell_end(struct answer_writer *w, const struct answer_event *event, struct bytes *out, struct err *e)
 {
     bool is_cut = event->finish == FINISH_LENGTH;
-    TRY(close_block(w, out, e));
+    TRY(close_block(w, is_cut, out, e));
     return send_response(w, is_cut ? "response.incomplete" : "response.completed",
                          responses_make(w->r, &w->head, is_cut ? "incomplete" : "completed", json_incref(w->output),
                                         is_cut ? "max_output_tokens" : NULL, &event->usage, NULL),
@@ -228,7 +229,7 @@ static err_code tell(struct answer_writer *w, const struct answer_event *event, 
     case ANSWER_CONTENT: return tell_text(w, BLOCK_CONTENT, event, out, e);
     case ANSWER_CALL: return open_block(w, BLOCK_CALL, event, out, e);
     case ANSWER_ARGUMENTS: return tell_text(w, BLOCK_CALL, event, out, e);
-    case ANSWER_CALL_END: return w->block == BLOCK_CALL ? close_block(w, out, e) : ERR_OK;
+    case ANSWER_CALL_END: return w->block == BLOCK_CALL ? close_block(w, false, out, e) : ERR_OK;
     case ANSWER_TOKEN: return writer_add_token(w, event, e);
     case ANSWER_END: return tell_end(w, event, out, e);
     case ANSWER_FAILED:
@@ -278,7 +279,7 @@ static int add_item(struct making *m, struct item item)
 }
 
 /* The content up to a place in it, as a stream tells it: an item of its own between calls. */
-static int add_content(struct making *m, size_t n_content, size_t n_tokens)
+static int add_content(struct making *m, size_t n_content, size_t n_tokens, bool is_cut)
 {
     if (n_content == m->n_content)
         return 0;
@@ -286,7 +287,8 @@ static int add_content(struct making *m, size_t n_content, size_t n_tokens)
     int bad = add_item(m, (struct item){.kind = BLOCK_CONTENT,
                                         .text = m->c->content.s + m->n_content,
                                         .n = n_content - m->n_content,
-                                        .tokens = tokens});
+                                        .tokens = tokens,
+                                        .is_cut = is_cut});
     json_decref(tokens);
     m->n_content = n_content;
     m->n_tokens = n_tokens;
@@ -303,15 +305,16 @@ static json_t *whole(const struct server_request *r, const struct answer_head *h
         bad |= add_item(&m, (struct item){.kind = BLOCK_REASONING, .text = c->reasoning.s, .n = c->reasoning.n});
     for (size_t i = 0; i < c->n_calls; i++) {
         const struct gathered_call *call = &c->calls[i];
-        bad |= add_content(&m, call->n_content, call->n_tokens);
+        bad |= add_content(&m, call->n_content, call->n_tokens, false);
         bad |= add_item(&m, (struct item){.kind = BLOCK_CALL,
                                           .id = call->id,
                                           .name = call->name,
                                           .text = call->arguments.s,
-                                          .n = call->arguments.n});
+                                          .n = call->arguments.n,
+                                          .is_cut = !call->is_whole});
     }
-    bad |= add_content(&m, c->content.n, json_array_size(c->logprobs));
     bool is_cut = c->finish == FINISH_LENGTH;
+    bad |= add_content(&m, c->content.n, json_array_size(c->logprobs), is_cut);
     return json_unless(bad, responses_make(r, head, is_cut ? "incomplete" : "completed", m.output,
                                            is_cut ? "max_output_tokens" : NULL, &c->usage, NULL));
 }

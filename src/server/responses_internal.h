@@ -18,11 +18,14 @@ struct item {
     const char *text;      /* [n]: reasoning, content or arguments */
     size_t n;
     json_t *tokens; /* log-probabilities of content; NULL: none */
-    bool is_done;
+    bool is_done;   /* it has ended, */
+    bool is_cut;    /* with the answer, and is not whole */
 };
 
 json_t *responses_item_id(const struct answer_head *head, const char *prefix, int64_t index);
 json_t *responses_part(const char *type, const struct item *item); /* of reasoning or content */
+/* A call's arguments, or a custom tool's input, of which there is none where the call was cut. */
+json_t *responses_call_input(const struct item *item, bool is_custom);
 json_t *responses_item(const struct server_request *r, const struct answer_head *head, const struct item *item);
 
 /* The response. Takes over output; `reason` says why it is incomplete, NULL: it isn't. usage and error may be NULL. */

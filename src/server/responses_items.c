@@ -50,18 +50,28 @@ static json_t *make_reasoning(const struct server_request *r, const struct answe
     return json_unless(bad, made);
 }
 
+static const char *item_status(const struct item *item)
+{
+    return !item->is_done ? "in_progress" : item->is_cut ? "incomplete" : "completed";
+}
+
+json_t *responses_call_input(const struct item *item, bool is_custom)
+{
+    return is_custom ? tools_custom_input(item->text, item->is_cut ? 0 : item->n) : json_text(item->text, item->n);
+}
+
 static json_t *make_call(const struct server_request *r, const struct answer_head *head, const struct item *item)
 {
     struct tool_name name = tools_client_name(r, item->name);
     const char *type = name.is_custom ? "custom_tool_call" : "function_call";
-    json_t *input = name.is_custom ? tools_custom_input(item->text, item->n) : json_text(item->text, item->n);
+    json_t *input = responses_call_input(item, name.is_custom);
     if (!item->is_done) {
         json_decref(input);
         input = json_string("");
     }
     return json_pack("{s:s,s:o,s:s,s:s,s:s,s:s*,s:o}", "type", type, "id",
                      responses_item_id(head, name.is_custom ? "ctc" : "fc", item->index), "call_id", item->id, "status",
-                     item->is_done ? "completed" : "in_progress", "name", name.name, "namespace", name.space,
+                     item_status(item), "name", name.name, "namespace", name.space,
                      name.is_custom ? "input" : "arguments", input);
 }
 
@@ -72,8 +82,7 @@ json_t *responses_item(const struct server_request *r, const struct answer_head 
     if (item->kind == BLOCK_CALL)
         return make_call(r, head, item);
     return json_pack("{s:s,s:o,s:s,s:s,s:o}", "type", "message", "id", responses_item_id(head, "msg", item->index),
-                     "role", "assistant", "status", item->is_done ? "completed" : "in_progress", "content",
-                     make_parts("output_text", item));
+                     "role", "assistant", "status", item_status(item), "content", make_parts("output_text", item));
 }
 
 /* ---- the response ---------------------------------------------------------------------------------------------- */

@@ -100,7 +100,7 @@ static bool read_back(struct reply_style style, const char *text, const struct r
     bool good = reply_open(&r, style, "", collect, &t, &e) == ERR_OK;
     if (good) {
         reply_set_tools(r, tools);
-        good = reply_feed(r, text, strlen(text), &e) == ERR_OK && reply_finish(r, &e) == ERR_OK;
+        good = reply_feed(r, text, strlen(text), &e) == ERR_OK && reply_finish(r, false, &e) == ERR_OK;
     }
     reply_close(&r);
     bytes_close(&t.args);

@@ -161,6 +161,30 @@ def test_a_grammar_beside_tools_is_the_clients_own():
         assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == {"at": "moon"}, message
 
 
+def test_a_call_that_is_cut_is_not_whole():
+    call = r'"<tool_call>{\"name\": \"look\", \"arguments\": {\"at\": \"one two three four five six seven eight nine\"}}</tool_call>"'
+    ask = {"messages": chat()["messages"], "max_tokens": 45, "temperature": 0, "grammar": "root ::= " + call}
+    with Server() as s:
+        choice = s.json(CHAT, {**ask, "tools": [LOOK]})["choices"][0]
+        arguments = choice["message"]["tool_calls"][0]["function"]["arguments"]
+        assert choice["finish_reason"] == "length" and arguments.startswith('{"at":"one') and "}" not in arguments, choice
+        tool = {"name": "look", "input_schema": LOOK["function"]["parameters"]}
+        answer = s.json("/v1/messages", {**ask, "tools": [tool]})
+        assert answer["stop_reason"] == "max_tokens" and answer["content"] == [], answer
+
+
+def test_expressions_that_are_too_much_are_the_clients_fault():
+    tool = {"type": "function", "function": {"name": "f", "parameters": {
+        "type": "object", "properties": {"a": {"type": "string", "pattern": "^((a?){1000}){10}$"}}, "required": ["a"],
+        "additionalProperties": False}}}
+    with Server() as s:
+        error = s.json(CHAT, chat(tools=[tool], tool_choice="required"), status=400)["error"]
+        assert "too many ways" in error["message"], error
+        tool["function"]["parameters"]["properties"]["a"]["pattern"] = r"^[\s\S]{1,65535}$"
+        s.json(CHAT, chat(n=4, tools=[tool, LOOK]))
+        assert s.wait_for("pattern at .*/a/pattern is not enforced"), s.log
+
+
 def test_tools_that_are_loaded_later_leave_the_beginning_as_it_was():
     def tool(t, **more):
         return {"name": t["function"]["name"], "input_schema": t["function"]["parameters"], **more}
@@ -168,7 +192,7 @@ def test_tools_that_are_loaded_later_leave_the_beginning_as_it_was():
     search = {"name": "search", "input_schema": {"type": "object", "properties": {"query": {"enum": ["sing"]}},
                                                  "required": ["query"], "additionalProperties": False}}
     ask = {"max_tokens": 100, "temperature": 0, "tools": [tool(LOOK), search],
-           "messages": [{"role": "user", "content": "Once upon a time there was a little girl. " * 20}]}
+           "messages": [{"role": "user", "content": "Once upon a time there was a little girl. " * 15}]}
 
     def force(name):
         answer = s.json("/v1/messages", {**ask, "tool_choice": {"type": "tool", "name": name,

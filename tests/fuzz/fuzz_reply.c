@@ -51,7 +51,7 @@ static void collect(void *user, enum reply_part part, const char *text, size_t n
 }
 
 static struct told read_answer(struct reply_style style, const struct reply_tools *tools, const char *s, size_t n,
-                               size_t n_piece)
+                               size_t n_piece, bool is_cut)
 {
     struct told t = {0};
     struct reply *r;
@@ -62,8 +62,8 @@ static struct told read_answer(struct reply_style style, const struct reply_tool
     for (size_t at = 0; at < n && code == ERR_OK; at += n_piece)
         code = reply_feed(r, s + at, n - at < n_piece ? n - at : n_piece, &e);
     assert(code == ERR_OK);
-    code = reply_finish(r, &e);
-    assert(code == ERR_OK && !t.is_open);
+    code = reply_finish(r, is_cut, &e);
+    assert(code == ERR_OK && (is_cut || !t.is_open));
     assert(t.answer.n == n && (n == 0 || !memcmp(t.answer.s, s, n)));
     reply_close(&r);
     return t;
@@ -113,13 +113,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     err_code code = reply_tools_open(&tools, *json ? json : some_tools, &e);
     assert(code == ERR_OK || e.text[0]);
     if (code == ERR_OK) {
-        struct told whole = read_answer(style, &tools, (const char *)data, size, size ? size : 1);
-        struct told bytes = read_answer(style, &tools, (const char *)data, size, 1);
+        struct told whole = read_answer(style, &tools, (const char *)data, size, size ? size : 1, false);
+        struct told bytes = read_answer(style, &tools, (const char *)data, size, 1, false);
+        struct told cut = read_answer(style, &tools, (const char *)data, size, 1, true);
         for (int part = 0; part < REPLY_SYNTAX; part++)
             assert(!strcmp(bytes_text(&whole.parts[part]), bytes_text(&bytes.parts[part])));
         write_grammar(style, &tools);
         close_told(&whole);
         close_told(&bytes);
+        close_told(&cut);
     }
     reply_tools_close(&tools);
     mem_free(source);

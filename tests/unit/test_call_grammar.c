@@ -271,7 +271,7 @@ static struct told draw_and_tell(const char *source, const struct reply_tools *t
     assert_int_equal(reply_open(&r, style, options->prompt ? options->prompt : "", collect, &t, &e), ERR_OK);
     reply_set_tools(r, tools);
     assert_int_equal(reply_feed(r, d.out.s, d.out.n, &e), ERR_OK);
-    assert_int_equal(reply_finish(r, &e), ERR_OK);
+    assert_int_equal(reply_finish(r, false, &e), ERR_OK);
     reply_close(&r);
     if ((t.n_calls == 0 && !t.may_say) || t.n_calls != t.n_ends || (options->is_single && t.n_calls > 1))
         fail_msg("%d calls, %d ends in\n%s", t.n_calls, t.n_ends, d.out.s);

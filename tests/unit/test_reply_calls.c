@@ -82,8 +82,16 @@ static void collect(void *user, enum reply_part part, const char *text, size_t n
     }
 }
 
+/* Arguments of a call that has no end must not pass for whole ones. */
+static void check_open_call(struct told *t)
+{
+    json_error_t error;
+    assert_true(t->is_open && t->args.n > 0);
+    assert_null(json_read(t->args.s, t->args.n, JSON_ALLOW_NUL, &error));
+}
+
 /* Reads n bytes with pieces that end where `ends` has a one (NULL: a single piece). */
-static struct told read_answer(const char *source, const char *text, size_t n, const char *ends)
+static struct told read_answer_to(const char *source, const char *text, size_t n, const char *ends, bool is_cut)
 {
     struct told t = {.last = REPLY_SYNTAX};
     struct reply *r;
@@ -97,14 +105,22 @@ static struct told read_answer(const char *source, const char *text, size_t n, c
             from = i + 1;
         }
     assert_int_equal(reply_feed(r, text + from, n - from, &e), ERR_OK);
-    assert_int_equal(reply_finish(r, &e), ERR_OK);
+    assert_int_equal(reply_finish(r, is_cut, &e), ERR_OK);
     reply_close(&r);
     end_piece(&t);
-    assert_false(t.is_open);
+    if (is_cut && t.is_open)
+        check_open_call(&t);
+    else
+        assert_false(t.is_open);
     assert_int_equal(t.bytes.n, n);
     if (n)
         assert_memory_equal(t.bytes.s, text, n);
     return t;
+}
+
+static struct told read_answer(const char *source, const char *text, size_t n, const char *ends)
+{
+    return read_answer_to(source, text, n, ends, false);
 }
 
 static void close_told(struct told *t)
@@ -146,7 +162,21 @@ static void cut_answers_lose_nothing(void **state)
         for (size_t n = 0; n < strlen(samples[i].text); n++) {
             struct told t = read_answer(samples[i].source, samples[i].text, n, NULL);
             close_told(&t);
+            t = read_answer_to(samples[i].source, samples[i].text, n, NULL, true);
+            close_told(&t);
         }
+}
+
+static void a_call_that_is_cut_stays_open(void **state)
+{
+    static const char hermes[] = "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Par",
+                      qwen3_coder[] = "<tool_call>\n<function=write-file>\n<parameter=text>\na</parameter>\n";
+    struct told t = read_answer_to(HERMES, hermes, sizeof hermes - 1, NULL, true);
+    assert_string_equal(bytes_text(&t.events), "CALL[get_weather] A[{\"city\":\"Par] N[] ");
+    close_told(&t);
+    t = read_answer_to(QWEN3_CODER, qwen3_coder, sizeof qwen3_coder - 1, NULL, true);
+    assert_string_equal(bytes_text(&t.events), "CALL[write-file] A[{\"text\":\"a\"] N[] ");
+    close_told(&t);
 }
 
 static void arguments_are_told_as_they_come(void **state)
@@ -233,6 +263,7 @@ int main(void)
         cmocka_unit_test(pieces_change_nothing),
         cmocka_unit_test(arguments_are_told_as_they_come),
         cmocka_unit_test(cut_answers_lose_nothing),
+        cmocka_unit_test(a_call_that_is_cut_stays_open),
         cmocka_unit_test(damaged_answers_lose_nothing),
     };
     struct err e;
