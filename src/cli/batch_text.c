@@ -91,7 +91,6 @@ static err_code submit(struct batch_text *t, struct texts *texts, const struct b
                                    .ignore_eos = r->ignore_eos,
                                    .stops = r->stops.items,
                                    .n_stops = (size_t)r->stops.n,
-                                   .counts_prompt = true,
                                    .n_logprob = -1,
                                    .tmpl = r->messages ? s->tmpl : NULL,
                                    .prompt = p->rendered ? moebius_prompt_text(p->rendered, NULL) : NULL,

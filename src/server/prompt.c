@@ -104,12 +104,50 @@ static err_code render(struct prompt *p, const struct model *m, const struct ser
     return err_prefix(e, "messages: the model's chat template");
 }
 
-/* The text of the last message where the answer goes on with it; else "". */
-static const char *begun_text(const struct server_request *r)
+/* The mark that ends the reasoning that the prompt has begun; "": it has begun none. Borrowed from the template. */
+static err_code open_mark(const struct prompt *p, const struct model *m, const char **mark, struct err *e)
+{
+    moebius_error error;
+    moebius_reply *reply;
+    *mark = "";
+    if (moebius_reply_open(&reply, m->tmpl, bytes_text(&p->text), NULL, NULL, &error) != MOEBIUS_OK)
+        return from_public(e, &error);
+    if (!moebius_reply_is_reasoning(reply, mark))
+        *mark = "";
+    moebius_reply_close(&reply);
+    return ERR_OK;
+}
+
+/* Reasoning and what stands behind it, each on lines of its own where the prompt's mark is. */
+static err_code add_reasoning(struct prompt *p, const char *reasoning, const char *mark, struct err *e)
+{
+    size_t n = strlen(reasoning);
+    bool has_lines = p->begun && p->text.s[p->begun - 1] == '\n';
+    while (n && strchr(" \t\r\n", reasoning[n - 1]))
+        n--;
+    TRY(bytes_add(&p->text, reasoning, n, e));
+    TRY(bytes_add_text(&p->text, has_lines ? "\n" : "", e));
+    p->mark = p->text.n;
+    p->n_mark = strlen(mark);
+    TRY(bytes_add(&p->text, mark, p->n_mark, e));
+    return bytes_add_text(&p->text, has_lines ? "\n\n" : "", e);
+}
+
+/* The last message, where the answer goes on with it. */
+static err_code add_begun(struct prompt *p, const struct model *m, const struct server_request *r, struct err *e)
 {
     const json_t *last = json_array_get(r->messages, json_array_size(r->messages) - 1);
-    const char *text = r->continues_message ? json_string_value(json_object_get(last, "content")) : NULL;
-    return text ? text : "";
+    const char *content = json_string_value(json_object_get(last, "content")), *mark;
+    const char *reasoning = json_string_value(json_object_get(last, "reasoning_content"));
+    p->begun = p->mark = p->text.n;
+    content = content ? content : "";
+    reasoning = reasoning ? reasoning : "";
+    if (!r->continues_message || (!*content && !*reasoning))
+        return ERR_OK;
+    TRY(open_mark(p, m, &mark, e));
+    if (*mark)
+        TRY(add_reasoning(p, reasoning, mark, e));
+    return bytes_add_text(&p->text, content, e);
 }
 
 err_code prompt_render(struct prompt *p, const struct model *m, const struct server_request *r,
@@ -124,7 +162,7 @@ err_code prompt_render(struct prompt *p, const struct model *m, const struct ser
     input_close(&in);
     TRY(code);
     TRY(bytes_add_text(&p->text, moebius_prompt_text(p->rendered, NULL), e));
-    return bytes_add_text(&p->text, begun_text(r), e);
+    return add_begun(p, m, r, e);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------------------------- */
@@ -142,17 +180,45 @@ static err_code add_ids(struct prompt *p, const int32_t *ids, size_t n, struct e
     return ERR_OK;
 }
 
-static err_code add_text(struct prompt *p, const struct model *m, const char *text, size_t n, bool begins,
+static err_code add_text(struct prompt *p, const struct model *m, const char *text, size_t n, bool is_mark,
                          struct err *e)
 {
     moebius_error error;
     int32_t *ids;
     size_t n_ids;
-    if (moebius_tokenize(m->vocab, text, n, begins, false, &ids, &n_ids, &error) != MOEBIUS_OK)
+    if (n == 0)
+        return ERR_OK;
+    if (moebius_tokenize(m->vocab, text, n, false, is_mark, &ids, &n_ids, &error) != MOEBIUS_OK)
         return from_public(e, &error);
     err_code code = add_ids(p, ids, n_ids, e);
     moebius_free(ids);
     return code;
+}
+
+/* A text that is the whole prompt. Who sends it has applied the template: special tokens are read, and the one that
+ * begins a text may be there. */
+static err_code add_raw(struct prompt *p, const struct model *m, const json_t *text, struct err *e)
+{
+    moebius_error error;
+    int32_t *ids, bos = moebius_token_bos(m->vocab);
+    size_t n_ids;
+    if (moebius_tokenize(m->vocab, json_string_value(text), json_string_length(text), true, true, &ids, &n_ids,
+                         &error) != MOEBIUS_OK)
+        return from_public(e, &error);
+    size_t n_twice = n_ids > 1 && ids[0] == bos && ids[1] == bos;
+    err_code code = add_ids(p, ids + n_twice, n_ids - n_twice, e);
+    moebius_free(ids);
+    return code;
+}
+
+/* The message that goes on: of it only the mark is a special token. */
+static err_code add_begun_ids(struct prompt *p, const struct model *m, struct err *e)
+{
+    const char *text = bytes_text(&p->text);
+    size_t behind = p->mark + p->n_mark;
+    TRY(add_text(p, m, text + p->begun, p->mark - p->begun, false, e));
+    TRY(add_text(p, m, text + p->mark, p->n_mark, true, e));
+    return add_text(p, m, text + behind, p->text.n - behind, false, e);
 }
 
 static err_code add_rendered(struct prompt *p, const struct model *m, struct err *e)
@@ -205,16 +271,14 @@ err_code prompt_make(struct prompt *p, const struct model *m, const struct serve
                      const moebius_template_var *defaults, size_t n_defaults, struct err *e)
 {
     if (r->messages) {
-        const char *begun = begun_text(r);
         TRY(prompt_render(p, m, r, defaults, n_defaults, e));
         TRY(add_rendered(p, m, e));
-        if (*begun)
-            TRY(add_text(p, m, begun, strlen(begun), false, e));
+        TRY(add_begun_ids(p, m, e));
         TRY(replay(p, m, r->messages, e));
     } else if (r->ids) {
         TRY(prompt_take_ids(p, m, "prompt", r->ids, e));
     } else {
-        TRY(add_text(p, m, json_string_value(r->text), json_string_length(r->text), true, e));
+        TRY(add_raw(p, m, r->text, e));
     }
     return p->n ? ERR_OK : err_set(e, ERR_USAGE, "the prompt is empty, and this model has no token that begins a text");
 }

@@ -10,7 +10,9 @@ struct prompt {
     int32_t *ids; /* [n]; owned */
     size_t n;
     moebius_prompt *rendered; /* what a template made; NULL: there was none. Owned */
-    struct bytes text;        /* the template's prompt with the message that goes on */
+    struct bytes text;        /* the template's prompt with the message that goes on, */
+    size_t begun;             /* which begins here, */
+    size_t mark, n_mark;      /* and has the end of its reasoning here; n_mark 0: it has none */
     char *tools;              /* what can be called, in the form that templates take; NULL: nothing. Owned */
 };
 

@@ -60,7 +60,7 @@ static err_code open_sampler(struct text *t, const struct text_setup *s, struct 
     moebius_error error;
     if (moebius_sampler_open(&t->sampler, s->engine, &t->request.sampling, &error) != MOEBIUS_OK)
         return library_err(e, &error);
-    for (size_t i = 0; i < t->n_ids && t->request.counts_prompt; i++)
+    for (size_t i = 0; i < t->n_ids; i++)
         moebius_sampler_accept(t->sampler, t->ids[i]);
     return ERR_OK;
 }

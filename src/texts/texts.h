@@ -100,14 +100,13 @@ struct text_request {
     bool ignore_eos;          /* goes on after a token that ends the answer */
     const char *const *stops; /* [n_stops], the answer ends before these, of which reasoning has none */
     size_t n_stops;
-    moebius_sampler_options sampling;
-    bool counts_prompt;           /* penalties count the prompt's tokens, too */
-    int n_logprob;                /* log-probabilities of each token, and of the likeliest n; -1: none */
-    const moebius_template *tmpl; /* NULL: the text goes on, and what follows is not used */
-    const char *prompt;           /* the prompt's text, which may have begun the reasoning */
-    const char *tools;            /* JSON, as the template got them; NULL: none, and calls are content */
-    int64_t reasoning_budget;     /* tokens of reasoning, after which it is ended; -1: no bound */
-    moebius_grammar *grammar;     /* what the answer must be, with the engine's vocabulary; NULL: anything */
+    moebius_sampler_options sampling; /* whose penalties count the prompt's tokens, too */
+    int n_logprob;                    /* log-probabilities of each token, and of the likeliest n; -1: none */
+    const moebius_template *tmpl;     /* NULL: the text goes on, and what follows is not used */
+    const char *prompt;               /* the prompt's text, which may have begun the reasoning */
+    const char *tools;                /* JSON, as the template got them; NULL: none, and calls are content */
+    int64_t reasoning_budget;         /* tokens of reasoning, after which it is ended; -1: no bound */
+    moebius_grammar *grammar;         /* what the answer must be, with the engine's vocabulary; NULL: anything */
     enum text_grammar_from grammar_from;
     const char *trigger; /* of TEXT_GRAMMAR_FROM_TRIGGER */
     uint64_t group;      /* texts of several groups that wait take turns */

@@ -361,6 +361,41 @@ def test_tokens_templates_and_counts():
         assert "no, thanks" in refused["error"]["message"]
 
 
+def test_special_tokens_of_a_text_are_read_and_those_of_a_message_are_not():
+    with Server(model=os.path.join(GOLDEN, "deepseek2.gguf")) as s:
+        def n_prompt(path, **body):
+            return s.json(path, {"max_tokens": 1, **body})["usage"]["prompt_tokens"]
+        bos, eos = (s.json("/detokenize", {"tokens": [id]})["content"] for id in (509, 510))
+        n = n_prompt(COMPLETIONS, prompt="The dog")
+        assert n_prompt(COMPLETIONS, prompt=bos + "The dog") == n, "the token that begins a text comes once"
+        assert n_prompt(COMPLETIONS, prompt="The dog" + eos) == n + 1
+        raw = {"prompt": bos + "The dog" + eos, "raw": True, "stream": False, "options": {"num_predict": 1}}
+        assert s.json("/api/generate", raw)["prompt_eval_count"] == n + 1
+        assert n_prompt(CHAT, **chat("The dog" + eos)) > n_prompt(CHAT, **chat("The dog")) + 1
+
+
+def test_penalties_count_the_prompt():
+    text, options = "The cat was red. The cat was big. The cat was", ["--temp", "0", "--repeat-penalty", "1.6", "-n", "20", "--ids"]
+    out = subprocess.run([MOEBIUS, "generate", "--cold", "-m", DEMO, "-p", text, *options], capture_output=True, check=True).stdout
+    with Server() as s:
+        assert ids_of(s, text, 20, repeat_penalty=1.6) == [int(i) for i in out.replace(b",", b" ").split()]
+
+
+def test_an_answer_goes_on_behind_its_reasoning():
+    template = write("thinks", "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
+                     "{% if add_generation_prompt %}<assistant>{% if not off %}<think>\n{% endif %}{% endif %}")
+    begun = {"role": "assistant", "content": "It is", "reasoning_content": "Let me see.\n"}
+    ask = {"messages": [{"role": "user", "content": "Hello."}, begun], "continue_final_message": True}
+    with AnyServer(MOEBIUS, "-m", DEMO, "--template", template) as s:
+        assert s.json("/apply-template", ask)["prompt"] == "<user>Hello.\n<assistant><think>\nLet me see.\n</think>\n\nIt is"
+        message = s.json(CHAT, {**ask, "max_tokens": 4, "temperature": 0})["choices"][0]["message"]
+        assert message["content"] and "reasoning_content" not in message, message
+        off = {**ask, "chat_template_kwargs": {"off": True}}
+        assert s.json("/apply-template", off)["prompt"] == "<user>Hello.\n<assistant>It is"
+        del begun["reasoning_content"]
+        assert s.json("/apply-template", ask)["prompt"] == "<user>Hello.\n<assistant><think>\n\n</think>\n\nIt is"
+
+
 def test_clients_are_told_of_no_folders():
     """Neither where a model has no template, nor where it can't be loaded or read; the log has them."""
     folder = folder_of_models("of nobody else", broken=b"GGUF")

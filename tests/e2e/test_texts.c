@@ -108,7 +108,6 @@ static struct text_request request_of(struct job *j)
                                  .max_tokens = j->max_tokens,
                                  .ignore_eos = true,
                                  .sampling = sampling,
-                                 .counts_prompt = true,
                                  .n_logprob = j->n_logprob,
                                  .reasoning_budget = -1,
                                  .group = j->group,
