@@ -213,6 +213,27 @@ static err_code parse_json(struct parser *p, uint32_t *node)
     return ERR_OK;
 }
 
+/* <TEXT>, behind the <: the token of that text, its brackets included. Which of them a vocabulary takes for special
+ * ones is not known here, so it may come as text, too. */
+static err_code parse_token(struct parser *p, uint32_t *node)
+{
+    static const char mark = (char)NFA_TOKEN_MARK;
+    size_t from = p->at - 1;
+    uint32_t kids[2], n;
+    if (take(p, "["))
+        return bad(p, "tokens have no numbers here: expected a token's text, <TEXT>, in place of <[ID]>");
+    while (p->at < p->n && p->s[p->at] != '>' && p->s[p->at] != '\n')
+        p->at++;
+    if (!take(p, ">"))
+        return bad(p, "a token's text without its >");
+    n = (uint32_t)(p->at - from);
+    kids[0] = expr_bytes(&p->x, p->s + from, n);
+    kids[1] = expr_bytes(&p->x, &mark, 1);
+    kids[1] = expr_list(&p->x, EXPR_CAT, (uint32_t[]){kids[1], kids[0]}, 2);
+    *node = expr_list(&p->x, EXPR_OR, kids, 2);
+    return ERR_OK;
+}
+
 /* ---- expressions ----------------------------------------------------------------------------------------------- */
 
 static err_code parse_or(struct parser *p, uint32_t *node);
@@ -231,6 +252,10 @@ static err_code parse_atom(struct parser *p, uint32_t *node)
         skip_space(p);
         return take(p, "\"") ? parse_literal(p, NFA_TOKEN_MARK, node) : bad(p, "expected a quoted text behind %token");
     }
+    if (take(p, "<"))
+        return parse_token(p, node);
+    if (take(p, "!<"))
+        return bad(p, "a token that must not come, !<...>, can't be enforced");
     if (take(p, ".")) {
         *node = expr_class(&p->x, &every, 1, false);
         return ERR_OK;

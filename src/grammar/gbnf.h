@@ -5,7 +5,8 @@
  *     greeting ::= "hello\n" | [^\x00-\x1F\u00e9] | .
  *
  * A literal's and a class's escapes: \" \\ \[ \] \n \r \t \xHH \uHHHH \UHHHHHHHH. %json and a schema are a JSON value
- * of it; %token and a literal are one special token, by its text. The text is what the rule `root` is. */
+ * of it; %token and a literal are one special token, by its text; <TEXT> is one of that text, its brackets included,
+ * special or not. The text is what the rule `root` is. */
 #ifndef GRAMMAR_GBNF_H
 #define GRAMMAR_GBNF_H
 

@@ -242,6 +242,21 @@ static void special_tokens_come_where_they_are_named(void **state)
     grammar_close(&g);
 }
 
+/* A name with brackets is a token, special or not. */
+static void tokens_can_be_named_as_elsewhere(void **state)
+{
+    struct grammar *g = open_grammar(GRAMMAR_GBNF, "root ::= <|call|> <b> | <b>+", false);
+    struct grammar_matcher *m = open_matcher(g);
+    assert_true(grammar_matcher_accept(m, GRAMMAR_CALL));
+    assert_true(grammar_matcher_accept(m, '<'));
+    assert_true(grammar_matcher_accept(m, 'b'));
+    assert_true(grammar_matcher_accept(m, '>'));
+    assert_true(grammar_matcher_must_end(m));
+    grammar_matcher_close(&m);
+    assert_true(accepts(g, "<b><b>"));
+    grammar_close(&g);
+}
+
 static void bytes_that_must_come_are_known(void **state)
 {
     struct grammar *g = open_grammar(GRAMMAR_SCHEMA, "{\"enum\": [\"apple pie\", \"apple tart\"]}", false);
@@ -372,6 +387,9 @@ static void what_is_wrong_is_said(void **state)
         {GRAMMAR_GBNF, "root ::= \"a\" root", "ever ends", ERR_FORMAT},
         {GRAMMAR_GBNF, "root ::= \"a\"\nx ::= (\"b\"", "line 2", ERR_FORMAT},
         {GRAMMAR_GBNF, "root ::= %json{\"type\": 5}", "line 1: schema", ERR_FORMAT},
+        {GRAMMAR_GBNF, "root ::= <[1000]>", "expected a token's text", ERR_FORMAT},
+        {GRAMMAR_GBNF, "root ::= !<think>", "must not come", ERR_FORMAT},
+        {GRAMMAR_GBNF, "root ::= <think\n", "without its >", ERR_FORMAT},
         {GRAMMAR_REGEX, "a(b", "without its )", ERR_FORMAT},
         {GRAMMAR_REGEX, "(a{1000}){1000}", "too large", ERR_LIMIT},
     };
@@ -464,6 +482,7 @@ int main(void)
         cmocka_unit_test(grammars_accept_what_their_rules_say),
         cmocka_unit_test(masks_agree_with_bytes_everywhere),
         cmocka_unit_test(special_tokens_come_where_they_are_named),
+        cmocka_unit_test(tokens_can_be_named_as_elsewhere),
         cmocka_unit_test(bytes_that_must_come_are_known),
         cmocka_unit_test(texts_go_on_where_there_are_too_many_states),
         cmocka_unit_test(a_text_that_needs_too_many_states_fails_alone),
