@@ -1,6 +1,7 @@
 #include "base/json_text.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,8 +69,36 @@ static size_t widen_integers(const char *text, size_t n, char *out)
     return at;
 }
 
+/* Whether a text has too many values, by what stands between them; where, if so. */
+static bool has_too_many_values(const char *text, size_t n, json_error_t *error)
+{
+    size_t n_value = 1, line_begin = 0;
+    bool in_string = false;
+    *error = (json_error_t){.line = 1};
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '"')
+            in_string = !in_string;
+        else if (in_string)
+            i += text[i] == '\\';
+        else if (text[i] == ',' || text[i] == '[' || text[i] == '{')
+            n_value++;
+        if (n_value > JSON_MAX_VALUES) {
+            error->column = (int)(i - line_begin + 1);
+            snprintf(error->text, sizeof error->text, "more than %d values", JSON_MAX_VALUES);
+            return true;
+        }
+        if (i < n && text[i] == '\n') {
+            error->line++;
+            line_begin = i + 1;
+        }
+    }
+    return false;
+}
+
 json_t *json_read(const char *text, size_t n, size_t flags, json_error_t *error)
 {
+    if (has_too_many_values(text, n, error))
+        return NULL;
     json_t *j = json_loadb(text, n, flags, error);
     char *wide = !j && json_error_code(error) == json_error_numeric_overflow ? mem_alloc(3 * n + 3) : NULL;
     if (wide) {                        /* a number as other readers of JSON have it, too, and no error */

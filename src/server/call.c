@@ -69,7 +69,7 @@ err_code call_body(struct call *c, json_t **out, struct err *e)
     if (is_empty)
         return err_set(e, ERR_USAGE, "the body is empty: expected a JSON object");
     if (!*out)
-        return *error.text ? err_set(e, ERR_USAGE, "the body is no JSON: line %d, column %d: %s", error.line,
+        return *error.text ? err_set(e, ERR_USAGE, "the body can't be read as JSON: line %d, column %d: %s", error.line,
                                      error.column, error.text)
                            : err_nomem(e, 0, "a body");
     if (json_is_object(*out))

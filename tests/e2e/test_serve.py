@@ -511,6 +511,14 @@ def test_long_bodies():
 
 def test_keys():
     file = write("keys", "# two\nfirst-key\n\n  second-key  \n")
+def test_bodies_of_many_values():
+    with Server() as s:
+        few = b'{"a": "\\",[{' + b"," * 1200000 + b'", "x": [' + b"0," * 900000 + b"0]}"
+        assert b"messages: missing" in s.ask("POST", CHAT, few)[2]
+        status, _, text = s.ask("POST", CHAT, b'{"x": [' + b"[]," * 340000 + b"[" * 330000)
+        assert status == 400 and b"more than 1000000 values" in text, text
+
+
     with Server("--api-key-file", file) as s:
         assert s.json("/health") and s.ask("GET", "/")[0] == 200
         status, headers, text = s.ask("GET", "/v1/models")
