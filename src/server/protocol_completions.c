@@ -1,4 +1,4 @@
-/* OpenAI's completions of plain text: /v1/completions, and /completion. */
+/* OpenAI's completions of plain text: /v1/completions. */
 
 #include "base/json_text.h"
 #include "server/writer.h"

@@ -29,8 +29,8 @@ struct server_request {
     json_t *argument_texts; /* an array: the arguments of each call in `messages` as a text; owned */
 
     json_t *tools;         /* an array in the form that templates take; NULL: none. Owned */
-    json_t *tool_kinds;    /* name in `tools` -> {"kind": "function"|"custom", "name", "strict", and where there are
-                              such: "namespace", "format"}, as the client has it; NULL without tools. Owned */
+    json_t *tool_kinds;    /* name in `tools` -> {"kind": "function"|"custom", "name", and where there are such:
+                              "namespace", "format"}, as the client has it; NULL without tools. Owned */
     json_t *deferred;      /* name -> tool: those that the prompt is to show once a message refers to them; NULL: none.
                               Owned */
     json_t *loaded;        /* those of `deferred` to which one did; they can be called; NULL: none. Owned */

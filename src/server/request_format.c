@@ -28,8 +28,9 @@ static json_t *parse_schema(struct server_request *r, json_t *value)
     return schema ? request_keep(r, schema) : value;
 }
 
-err_code request_set_strict_schema(struct server_request *r, const char *path, json_t *value, bool is_strict,
-                                   struct err *e)
+/* is_strict: the client relies on the schema being enforced. */
+static err_code set_strict_schema(struct server_request *r, const char *path, json_t *value, bool is_strict,
+                                  struct err *e)
 {
     json_t *schema = parse_schema(r, value);
     if (!json_is_object(schema))
@@ -42,7 +43,7 @@ err_code request_set_strict_schema(struct server_request *r, const char *path, j
 
 err_code request_set_schema(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
-    return request_set_strict_schema(r, path, value, false, e);
+    return set_strict_schema(r, path, value, false, e);
 }
 
 static err_code set_text(struct server_request *r, const char *path, const json_t *value, enum answer_format format,
@@ -146,6 +147,6 @@ err_code request_set_response_format(struct server_request *r, const char *path,
         return ERR_OK;
     if (request_is(type, "json_object") && !schema)
         return request_set_json_object(r, path, e);
-    return request_set_strict_schema(r, field_path(at.s, -1, "schema").s, schema,
-                                     json_is_true(json_object_get(holder, "strict")), e);
+    return set_strict_schema(r, field_path(at.s, -1, "schema").s, schema,
+                             json_is_true(json_object_get(holder, "strict")), e);
 }

@@ -10,9 +10,6 @@ request_setter request_set_regex;      /* a text: a regular expression */
 request_setter request_set_choice;     /* a list of texts, one of which is the content */
 request_setter request_set_structured; /* vLLM's {"json"|"regex"|"choice"|"grammar"|"json_object": ...} */
 
-/* The same as request_set_schema, where the client says whether it relies on the schema being enforced. */
-MUST_USE err_code request_set_strict_schema(struct server_request *r, const char *path, json_t *schema, bool is_strict,
-                                            struct err *e);
 MUST_USE err_code request_set_json_object(struct server_request *r, const char *path, struct err *e);
 
 #endif

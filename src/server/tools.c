@@ -9,7 +9,7 @@
 struct tool {
     const char *name, *space, *description;
     json_t *parameters, *format; /* borrowed; NULL: none */
-    bool is_custom, is_strict, is_deferred;
+    bool is_custom, is_deferred;
 };
 
 /* ---- names ----------------------------------------------------------------------------------------------------- */
@@ -70,8 +70,8 @@ static json_t *describe(const struct tool *t)
 static json_t *make_parameters(const struct tool *t)
 {
     if (t->is_custom)
-        return json_pack("{s:s,s:{s:{s:s}},s:[s]}", "type", "object", "properties", "input", "type", "string",
-                         "required", "input");
+        return json_pack("{s:s,s:{s:{s:s}},s:[s],s:b}", "type", "object", "properties", "input", "type", "string",
+                         "required", "input", "additionalProperties", 0);
     if (t->parameters && json_object_size(t->parameters) > 0)
         return json_incref(t->parameters);
     return json_pack("{s:s,s:{}}", "type", "object", "properties");
@@ -88,8 +88,8 @@ static err_code add_tool(struct server_request *r, const char *path, const struc
     }
     json_t *function =
         json_pack("{s:s,s:o,s:o}", "name", name, "description", describe(t), "parameters", make_parameters(t));
-    json_t *kind = json_pack("{s:s,s:s,s:b,s:s*,s:O*}", "kind", t->is_custom ? "custom" : "function", "name", t->name,
-                             "strict", t->is_strict, "namespace", t->space, "format", t->format);
+    json_t *kind = json_pack("{s:s,s:s,s:s*,s:O*}", "kind", t->is_custom ? "custom" : "function", "name", t->name,
+                             "namespace", t->space, "format", t->format);
     json_t *tool = json_pack("{s:s,s:o}", "type", "function", "function", function);
     if (t->is_deferred && !r->deferred)
         r->deferred = json_object();
@@ -102,7 +102,6 @@ static err_code add_tool(struct server_request *r, const char *path, const struc
 static err_code read_tool(struct tool *t, const char *path, json_t *object, const char *schema, struct err *e)
 {
     t->parameters = json_object_get(object, schema);
-    t->is_strict = json_is_true(json_object_get(object, "strict"));
     t->format = json_object_get(object, "format");
     TRY(request_string(object, path, "name", &t->name, e));
     TRY(request_string(object, path, "description", &t->description, e));
@@ -324,7 +323,8 @@ static err_code keep_allowed(struct server_request *r, const json_t *choice, str
     json_t *allowed = json_object();
     err_code code = allowed ? ERR_OK : err_nomem(e, 0, "tool_choice");
     for (size_t i = 0; code == ERR_OK && i < json_array_size(list); i++) {
-        const json_t *tool = json_array_get(list, i), *named = json_object_get(tool, "function");
+        const json_t *tool = json_array_get(list, i), *custom = json_object_get(tool, "custom");
+        const json_t *named = custom ? custom : json_object_get(tool, "function");
         const char *name = json_string_value(json_object_get(json_is_object(named) ? named : tool, "name"));
         if (name && json_object_set_new(allowed, name, json_true()) != 0)
             code = err_nomem(e, 0, "tool_choice");
