@@ -91,10 +91,27 @@ err_code call_read_request(struct call *c, struct err *e)
 
 /* ---- models ---------------------------------------------------------------------------------------------------- */
 
+/* Ollama's clients name a model with a tag, which says nothing if it is this one. */
+static struct model *find_without_tag(struct call *c, const char *name)
+{
+    static const char tag[] = ":latest";
+    const size_t n = strlen(name), n_tag = sizeof tag - 1;
+    if (strncmp(c->x->path, "/api/", 5) != 0 || n <= n_tag || strcmp(name + n - n_tag, tag) != 0)
+        return NULL;
+    char *bare = mem_strdup(name);
+    if (bare)
+        bare[n - n_tag] = '\0';
+    struct model *m = bare ? models_find(c->server->models, bare) : NULL;
+    mem_free(bare);
+    return m;
+}
+
 err_code call_find_model(struct call *c, const char *name, struct model **m, struct err *e)
 {
     struct models *all = c->server->models;
     *m = name ? models_find(all, name) : NULL;
+    if (name && !*m)
+        *m = find_without_tag(c, name);
     if (name && models_n(all) > 1 && !*m) {
         c->error_status = 404;
         return err_set(e, ERR_USAGE, "model: there is no model %s: GET /v1/models lists them", name);

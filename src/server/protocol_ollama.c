@@ -13,7 +13,7 @@
 static err_code set_options(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
     static const struct request_field fields[] = {
-        FIELD_NUMBER("num_predict", FIELD_INT64, max_tokens, -2, 1e9),
+        FIELD_LENGTH("num_predict", max_tokens, -2),
         FIELD_IGNORED("num_ctx"),
         FIELD_IGNORED("num_keep"),
         FIELD_IGNORED("num_batch"),

@@ -12,6 +12,7 @@
 #include "server/request_format.h"
 
 enum { MAX_BIASES = 4096, MAX_STOPS = 64, MAX_BREAKERS = 64, MAX_CHOICES = 64, MAX_TOP_LOGPROBS = 20 };
+enum { MAX_LENGTH = 1000000000 }; /* tokens, more than any context has: what is above is as much */
 
 struct field_path field_path(const char *parent, long i, const char *name)
 {
@@ -97,6 +98,8 @@ static err_code out_of_range(const struct request_field *f, const char *path, co
     bool is_whole = f->kind == FIELD_INT32 || f->kind == FIELD_INT64;
     if (f->min == f->max)
         snprintf(expected, sizeof expected, "%.10g", f->min);
+    else if (isinf(f->max))
+        snprintf(expected, sizeof expected, "a whole number from %.10g on", f->min);
     else
         snprintf(expected, sizeof expected, "a %snumber from %.10g to %.10g", is_whole ? "whole " : "", f->min, f->max);
     return request_expected(e, path, value, expected);
@@ -114,7 +117,7 @@ static err_code set_number(struct server_request *r, const struct request_field 
     else if (f->kind == FIELD_INT32)
         *(int *)out = (int)x;
     else
-        *(int64_t *)out = (int64_t)x;
+        *(int64_t *)out = (int64_t)fmin(x, MAX_LENGTH);
     return ERR_OK;
 }
 
@@ -248,10 +251,14 @@ static err_code set_biases(struct server_request *r, const char *path, json_t *v
     return ERR_OK;
 }
 
+/* Some clients draw 64 bits; what 63 don't hold has come as a real number. */
 static err_code set_seed(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
+    const double x = json_real_value(value);
     json_int_t seed;
-    if (!take_whole(value, &seed))
+    if (x >= 0x1p63 && x <= 0x1p64)
+        seed = (json_int_t)(uint64_t)fmin(x, 0x1.fffffffffffffp63);
+    else if (!take_whole(value, &seed))
         return request_expected(e, path, value, "a whole number");
     r->sampling.seed = (uint64_t)seed;
     r->has_seed = seed != -1; /* -1: another one each time */
@@ -345,8 +352,8 @@ static err_code set_shows_reasoning(struct server_request *r, const char *path, 
 
 #define FLOAT(name, member, min, max) FIELD_NUMBER(name, FIELD_FLOAT, sampling.member, min, max)
 #define INT(name, member, min, max)   FIELD_NUMBER(name, FIELD_INT32, sampling.member, min, max)
-#define LENGTH(name)                  FIELD_NUMBER(name, FIELD_INT64, max_tokens, -1, 1e9)
-#define BUDGET(name)                  FIELD_NUMBER(name, FIELD_INT64, reasoning_budget, -1, 1e9)
+#define LENGTH(name)                  FIELD_LENGTH(name, max_tokens, -1)
+#define BUDGET(name)                  FIELD_LENGTH(name, reasoning_budget, -1)
 #define NEUTRAL(name, min, max, words)                                                                                 \
     {                                                                                                                  \
         name, FIELD_NEUTRAL, 0, min, max, 0, words                                                                     \

@@ -7,6 +7,8 @@
 #ifndef SERVER_REQUEST_FIELDS_H
 #define SERVER_REQUEST_FIELDS_H
 
+#include <math.h>
+
 #include "server/request.h"
 
 enum { FIELD_PATH_BYTES = 160 };
@@ -43,6 +45,8 @@ struct request_field {
     {                                                                                                                  \
         name, kind, offsetof(struct server_request, member), min, max, 0, 0                                            \
     }
+/* A number of tokens, from min on. */
+#define FIELD_LENGTH(name, member, min) FIELD_NUMBER(name, FIELD_INT64, member, min, INFINITY)
 #define FIELD_FLAG(name, member)                                                                                       \
     {                                                                                                                  \
         name, FIELD_BOOL, offsetof(struct server_request, member), 0, 1, 0, 0                                          \

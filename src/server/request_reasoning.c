@@ -65,7 +65,7 @@ err_code request_set_reasoning(struct server_request *r, const char *path, json_
         FIELD_SETTER("effort", request_set_effort),
         FIELD_SETTER("enabled", request_set_thinks),
         FIELD_SETTER("exclude", set_excluded),
-        FIELD_NUMBER("max_tokens", FIELD_INT64, reasoning_budget, -1, 1e9),
+        FIELD_LENGTH("max_tokens", reasoning_budget, -1),
         FIELD_IGNORED("summary"), /* protocol_responses.c looks at it */
         FIELD_IGNORED("generate_summary"),
         FIELD_IGNORED("context"),
@@ -78,7 +78,7 @@ err_code request_set_thinking(struct server_request *r, const char *path, json_t
 {
     static const struct request_field fields[] = {
         FIELD_IGNORED("type"),
-        FIELD_NUMBER("budget_tokens", FIELD_INT64, reasoning_budget, 1, 1e9),
+        FIELD_LENGTH("budget_tokens", reasoning_budget, 1),
         FIELD_IGNORED("display"),
     };
     const char *type, *display;

@@ -62,6 +62,9 @@ static err_code say_loaded(struct call *c, struct model *m, struct err *e)
 static err_code take_share(struct call *c, const struct server_request *r, struct err *e)
 {
     struct quota *quota = &c->server->quota;
+    if (c->group && quota->max && r->n_choices > quota->max)
+        return err_set(e, ERR_USAGE, "n: %lld; expected at most %lld, as a key may have so many answers at once",
+                       (long long)r->n_choices, (long long)quota->max);
     if (quota_enter(quota, &c->share, c->group, r->n_choices))
         return ERR_OK;
     c->error_status = 429;

@@ -478,6 +478,8 @@ def test_bodies_that_are_refused():
             error = s.json(CHAT, body, status=400)["error"]
             assert word in error["message"] and error["param"] == word, error
         assert "max_tokens" in s.json("/v1/messages", {"messages": [], "max_tokens": -5}, status=400)["error"]["message"]
+        for n in 2147483647, (1 << 63) - 1, 1 << 64:
+            assert s.json(COMPLETIONS, {"prompt": "x", "max_tokens": n, "seed": (1 << 64) - 1, "stop": " "})
         assert s.json(COMPLETIONS, {"prompt": [10**6]}, status=400)
         long = s.json(CHAT, chat("word " * 2000), status=400)["error"]
         assert long["code"] == "context_length_exceeded", long
@@ -509,8 +511,6 @@ def test_long_bodies():
         assert s.json("/health")
 
 
-def test_keys():
-    file = write("keys", "# two\nfirst-key\n\n  second-key  \n")
 def test_bodies_of_many_values():
     with Server() as s:
         few = b'{"a": "\\",[{' + b"," * 1200000 + b'", "x": [' + b"0," * 900000 + b"0]}"
@@ -519,6 +519,8 @@ def test_bodies_of_many_values():
         assert status == 400 and b"more than 1000000 values" in text, text
 
 
+def test_keys():
+    file = write("keys", "# two\nfirst-key\n\n  second-key  \n")
     with Server("--api-key-file", file) as s:
         assert s.json("/health") and s.ask("GET", "/")[0] == 200
         status, headers, text = s.ask("GET", "/v1/models")
@@ -617,6 +619,7 @@ def test_a_key_that_floods_leaves_room_for_others():
         for c in sockets:
             c.sendall(post(COMPLETIONS, json.dumps(endless(max_tokens=50000, stream=True)), headers="x-api-key: first-key\r\n"))
             assert c.recv(100).startswith(b"HTTP/1.1 200")
+        assert s.json(CHAT, {**chat("hi"), "n": 3}, status=400, headers=first)["error"]["param"] == "n"
         for path in CHAT, "/v1/messages":
             status, headers, text = s.ask("POST", path, chat("hi", stream=True), first)
             assert status == 429 and int(headers["Retry-After"]) >= 1, (status, text)
@@ -842,6 +845,9 @@ def test_several_models_are_loaded_when_asked_for():
             assert time.monotonic() < until, "the model stays"
             time.sleep(0.1)
         ask("demo", "The dog")
+        assert s.json("/api/generate", {"model": "demo:latest", "prompt": "x", "raw": True, "stream": False})["model"] == "demo"
+        s.json("/api/generate", {"model": "demo:other", "prompt": "x"}, status=404)
+        s.json(COMPLETIONS, {"model": "demo:latest", "prompt": "x"}, status=404)
 
 
 # ---- models that come and go when told to ------------------------------------------------------------------------

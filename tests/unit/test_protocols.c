@@ -468,7 +468,7 @@ static const struct refusal {
     {&protocol_messages, "{" USER ",\"thinking\":{\"type\":\"on\"}}",
      "thinking.type: \"on\"; expected enabled, adaptive or disabled"},
     {&protocol_messages, "{" USER ",\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":0}}",
-     "thinking.budget_tokens: 0; expected a whole number from 1 to 1000000000"},
+     "thinking.budget_tokens: 0; expected a whole number from 1 on"},
     {&protocol_messages, "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{}}]}]}",
      "messages[0].content[0]: of type image; expected text, as this server reads nothing else"},
     {&protocol_messages, "{" USER ",\"tool_choice\":{\"type\":\"tool\",\"name\":\"x\"}}",
