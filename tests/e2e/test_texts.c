@@ -52,7 +52,8 @@ struct job {
     struct err error;
     size_t n_answer, n_cached, n_reasoning;
     int32_t answer[MAX_ANSWER];
-    int order; /* of the ends */
+    int order;   /* of the ends */
+    int n_notes; /* sentences for a log */
 };
 
 static int n_ends;
@@ -708,6 +709,50 @@ static void reasoning_is_ended_after_its_budget(void **state)
     close_all(&x, &engine);
 }
 
+static void count_notes(void *user, moebius_reply_part part, const char *text, size_t n)
+{
+    struct job *j = user;
+    j->n_notes += part == MOEBIUS_REPLY_NOTE;
+}
+
+/* A grammar with too many ways to read a text lets it go on where it holds behind a trigger only; else the text fails,
+ * and that is no matter of a full queue. */
+static void a_grammar_that_is_too_much_is_let_go_behind_a_trigger(void **state)
+{
+    static const char rules[] = "root ::= \"aaa\" ((\"a\"?){1000}){10} \"!\"";
+    struct random r = random_seed(14);
+    struct err e;
+    moebius_error error;
+    moebius_grammar *grammar;
+    int32_t *ids;
+    size_t n_ids;
+    moebius_engine *engine = open_engine("qwen3next", 0);
+    const moebius_vocab *vocab = moebius_engine_vocab(engine);
+    struct texts *x = open_texts(engine, &(struct texts_options){.n_texts = 2});
+    assert_int_equal(moebius_tokenize(vocab, "a", 1, false, false, &ids, &n_ids, &error), MOEBIUS_OK);
+    assert_int_equal(moebius_grammar_open(&grammar, vocab, MOEBIUS_GRAMMAR_GBNF, rules, sizeof rules - 1, 0, &error),
+                     MOEBIUS_OK);
+    for (int is_free = 0; is_free < 2; is_free++) {
+        struct job j = some_job(&r, engine, 1);
+        j.max_tokens = 10;
+        j.biases[0] = (moebius_logit_bias){ids[0], 1000};
+        j.n_biases = 1;
+        struct text_request request = request_of(&j);
+        request.grammar = grammar;
+        request.grammar_from = is_free ? TEXT_GRAMMAR_FROM_TRIGGER : TEXT_GRAMMAR_FROM_START;
+        request.trigger = "a";
+        request.sink.part = count_notes;
+        assert_int_equal(texts_submit(x, &request, &j.id, &e), ERR_OK);
+        run(x);
+        assert_int_equal(j.end, is_free ? TEXT_END_LENGTH : TEXT_END_FAILED);
+        assert_int_equal(j.error.code, is_free ? ERR_OK : ERR_UNSUPPORTED);
+        assert_true(is_free == (j.n_notes > 0));
+    }
+    moebius_free(ids);
+    moebius_grammar_close(&grammar);
+    close_all(&x, &engine);
+}
+
 static void note_stop(void *user, const struct text_result *r)
 {
     char *out = user;
@@ -1068,6 +1113,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(log_probabilities_are_those_of_the_logits),
         cmocka_unit_test(an_answer_may_be_empty),
         cmocka_unit_test(reasoning_is_ended_after_its_budget),
+        cmocka_unit_test(a_grammar_that_is_too_much_is_let_go_behind_a_trigger),
         cmocka_unit_test(a_stop_string_ends_the_text),
         cmocka_unit_test(threads_submit_and_cancel),
         cmocka_unit_test(stopping_ends_all),
