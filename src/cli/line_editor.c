@@ -2,6 +2,7 @@
 #include "cli/line_editor.h"
 
 #include <errno.h>
+#include <langinfo.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 
 #include "base/mem.h"
 #include "cli/common.h"
+#include "cli/say.h"
 #include "cli/terminal.h"
 
 #if defined(HAVE_LIBEDIT)
@@ -69,12 +71,21 @@ static unsigned char take_paste(EditLine *edit, int key)
     return failed ? CC_ERROR : CC_REFRESH;
 }
 
+/* Texts are UTF-8, whatever the locale; numbers keep their form. */
+static void read_utf8(void)
+{
+    if (setlocale(LC_CTYPE, "") && !strcmp(nl_langinfo(CODESET), "UTF-8"))
+        return;
+    if (!setlocale(LC_CTYPE, "C.UTF-8"))
+        say(LOG_WARN, "neither the locale nor C.UTF-8 knows UTF-8 here: only ASCII can be typed");
+}
+
 static void open_libedit(struct line_editor *l)
 {
     HistEvent event;
     if (!l->interactive)
         return;
-    setlocale(LC_CTYPE, ""); /* characters of several bytes; numbers keep their form */
+    read_utf8();
     l->edit = el_init("moebius", stdin, stdout, stderr);
     l->history = history_init();
     if (!l->edit || !l->history)

@@ -234,10 +234,10 @@ def wait_readable(fd):
 class Chat:
     """A chat at a terminal of its own, 60 columns wide."""
 
-    def __init__(self, *args, state="state", term="xterm"):
+    def __init__(self, *args, state="state", term="xterm", env=None):
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-        env = {**os.environ, "TERM": term, "XDG_STATE_HOME": tmp(state), "HOME": TMP.name}
+        env = {**os.environ, "TERM": term, "XDG_STATE_HOME": tmp(state), "HOME": TMP.name, **(env or {})}
         self.p = subprocess.Popen([MOEBIUS, "chat", "-m", DEMO, "--temp", "0", "-n", "12", *map(str, args)], stdin=slave, stdout=slave,
                                   stderr=slave, env=env, preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)))
         os.close(slave)
@@ -327,6 +327,16 @@ def test_chat_takes_pasted_and_marked_text_as_one_message():
     c.until("> ")
     assert c.messages()[-2] == "/etc\n/bin"
     c.end()
+
+
+def test_chat_takes_letters_of_all_languages_in_any_locale():
+    if not has_line_editor():
+        return
+    for lang in ("C", "xx_XX.UTF-8"):  # the second is installed nowhere
+        c = Chat(env={"LC_ALL": lang})
+        c.say("grüße 你好 ok")
+        assert c.messages()[0] == "grüße 你好 ok", lang
+        c.end()
 
 
 def test_chat_says_things_again():
