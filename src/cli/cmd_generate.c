@@ -28,7 +28,8 @@ struct generate {
     struct sampling_options sampling;
     struct grammar_options grammar_options;
     struct option_list stops;
-    const char *template; /* for --chat, NULL: the model's */
+    const char *template, *system; /* these three for --chat; NULL: the model's, none */
+    struct cli_vars vars;
     int64_t n;
     bool ids_only, ignore_eos, echo, chat, raw;
     const char *load_path, *save_path, *stats, *stats_json, *color;
@@ -84,19 +85,27 @@ static err_code open_session(struct generate *g, struct err *e)
     return err_set(e, ERR_USAGE, "the prompt is empty and this model has no token that begins a text");
 }
 
-/* The prompt as a user's message, through the template. */
+/* The prompt as a user's message, behind a system message if there is one; NULL: a text of them is not UTF-8. */
+static json_t *make_messages(const char *system, const char *prompt, size_t n)
+{
+    return system ? json_pack("[{s:s, s:s}, {s:s, s:s%}]", "role", "system", "content", system, "role", "user",
+                              "content", prompt, n)
+                  : json_pack("[{s:s, s:s%}]", "role", "user", "content", prompt, n);
+}
+
+/* The messages, through the template. */
 static err_code chat_prompt(struct generate *g, const moebius_vocab *vocab, struct err *e)
 {
     char *owned = NULL;
     size_t n;
     TRY(cli_prompt_text(&g->prompt, &owned, &n, e));
-    json_t *messages = json_pack("[{s:s, s:s%}]", "role", "user", "content", owned, n);
+    json_t *messages = make_messages(g->system, owned, n);
     mem_free(owned);
     if (!messages)
-        return err_set(e, ERR_FORMAT, "the prompt is not UTF-8");
+        return err_set(e, ERR_FORMAT, "the prompt%s is not UTF-8", g->system ? " or the system message" : "");
     err_code code = cli_open_template(g->template, g->model.path, vocab, &g->tmpl, e);
     if (code == ERR_OK)
-        code = chat_prompt_render(&g->rendered, g->tmpl, vocab, messages, NULL, 0, e);
+        code = chat_prompt_render(&g->rendered, g->tmpl, vocab, messages, g->vars.vars, g->vars.n, e);
     json_decref(messages);
     g->ids = g->rendered.ids;
     g->n_ids = g->rendered.n;
@@ -126,6 +135,11 @@ static err_code check(struct generate *g, struct err *e)
     TRY(cli_check_model(&g->model, e));
     if (g->chat && (g->prompt.tokens || (!g->prompt.text && !g->prompt.file && !cli_is_piped())))
         return err_set(e, ERR_USAGE, "--chat takes a text, with -p, -f or a pipe, and no --tokens");
+    if (!g->chat && (g->template || g->system || g->vars.n))
+        return err_set(e, ERR_USAGE, "%s: expected --chat, too",
+                       g->template ? "--template"
+                       : g->system ? "--system"
+                                   : "--var");
     TRY(cli_check_prompt(&g->prompt, e));
     TRY(cli_check_sampling(&g->sampling, e));
     return cli_check_grammar(&g->grammar_options, e);
@@ -344,6 +358,7 @@ static void leave_receipt(const struct generate *g, const struct run_times *t)
 static int run(const struct command *c, int argc, char **argv)
 {
     struct generate g = {.sampling = cli_default_sampling(), .n = 256};
+    struct option_list vars = {0};
     const struct option options[] = {
         MODEL_OPTIONS(g.model),
         CAR_OPTIONS(g.model),
@@ -357,7 +372,10 @@ static int run(const struct command *c, int argc, char **argv)
         {"--stop", OPT_LIST, &g.stops, "TEXT", "end before TEXT; may be given again", 0, 0, 0, GROUP_FORM},
         {"--ignore-eos", OPT_FLAG, &g.ignore_eos, "", "go on after a token that ends the text", 0, 0, 0, GROUP_FORM},
         {"--chat", OPT_FLAG, &g.chat, "", "the prompt is a message: the model's chat template is applied", 0, 0, 0},
+        {"--system", OPT_STRING, &g.system, "TEXT", "with --chat: the system message", 0, 0, 0},
         {"--template", OPT_INPUT, &g.template, "FILE", "with --chat: a template to use instead of the model's", 0, 0, 0,
+         GROUP_FORM},
+        {"--var", OPT_LIST, &vars, "NAME=JSON", "with --chat: a variable of it, such as enable_thinking=false", 0, 0, 0,
          GROUP_FORM},
         {"--echo", OPT_FLAG, &g.echo, "", "print the prompt first", 0, 0, 0, GROUP_OUTPUT},
         {"--save-state", OPT_OUTPUT, &g.save_path, "FILE", "save the session when the text has ended", 0, 0, 0,
@@ -377,6 +395,8 @@ static int run(const struct command *c, int argc, char **argv)
     struct err e = {0};
     struct run_times t = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK)
+        code = cli_parse_vars(&vars, &g.vars, &e);
     if (code == ERR_OK)
         code = check(&g, &e);
     if (code == ERR_OK)

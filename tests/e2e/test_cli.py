@@ -415,11 +415,19 @@ def test_generate_chat_applies_the_template_once():
     prompt = "<|user|>\nTell a story.<|endoftext|>\n<|assistant|>\n"
     ids = out("tokenize", "-m", DEMO, "--no-special", "--parse-special", prompt).split()
     want = out("generate", "-m", DEMO, "--temp", "0", "-n", "30", "--tokens", ",".join(ids))
-    got = out(*args, "--chat", "--template", chat_template())
+    chat = ["--chat", "--template", chat_template()]
+    got = out(*args, *chat)
     assert got.strip() == want.strip() and len(got) > 40, (got, want)
     word = got.split()[6]
     assert out(*args, "--chat", "--template", chat_template(), "--stop", word).strip() == got[:got.index(word)].strip()
     fails(2, "generate", "-m", DEMO, "--chat", "--tokens", "1", says=["--tokens"])
+    open(tmp("var.jinja"), "w").write("{{ mood }}" + CHATML)
+    for more, before in ((["--system", "Be kind."], "<|system|>\nBe kind.<|endoftext|>\n"), (["--template", tmp("var.jinja"), "--var", 'mood="sad"'], "sad")):
+        ids = out("tokenize", "-m", DEMO, "--no-special", "--parse-special", before + prompt).split()
+        want = out("generate", "-m", DEMO, "--temp", "0", "-n", "30", "--tokens", ",".join(ids))
+        assert out(*args, *chat, *more).strip() == want.strip(), more
+        fails(2, *args, *more, says=[f"{more[0]}: expected --chat, too"])
+    fails(2, *args, "--var", "mood=1", says=["--var: expected --chat, too"])
     fails(5, *args, "--chat", says=["no chat template"])
 
 
