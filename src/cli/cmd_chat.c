@@ -517,9 +517,10 @@ static int run(const struct command *c, int argc, char **argv)
          GROUP_FORM},
         {"--var", OPT_LIST, &vars, "NAME=JSON", "a variable of the template, such as enable_thinking=false", 0, 0, 0,
          GROUP_FORM},
-        {"-n", OPT_INT, &chat.n, "N", "tokens of an answer at most; -1: as many as it takes", -1, 1e9, 0},
-        {"--ctx,-c", OPT_INT, &chat.model.n_ctx, "N", "context (as the plan has it, at most the model's)", 16, 1 << 30,
-         0},
+        {"-n", OPT_INT, &chat.n, "N", "tokens of an answer at most (-1: as many as it takes)", -1, 1e9, 0},
+        {"--ctx,-c", OPT_INT, &chat.model.n_ctx, "N",
+         "context in tokens (the most that leaves all experts their memory, up to what the model was trained for)", 16,
+         1 << 30, 0},
         {"--plain", OPT_FLAG, &chat.plain, "", "show answers as they are, markdown unstyled", 0, 0, 0, GROUP_OUTPUT},
         {"--quiet,-q", OPT_FLAG, &chat.model.quiet, "", "no speed after answers, no progress", 0, 0, 0, GROUP_OUTPUT},
         {"--no-history", OPT_FLAG, &chat.no_history, "", "neither keep what is said for later sessions nor show it", 0,
@@ -531,6 +532,8 @@ static int run(const struct command *c, int argc, char **argv)
     };
     struct err e = {0};
     err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
+    if (code == ERR_OK && chat.n == 0)
+        code = err_set(&e, ERR_USAGE, "-n 0: expected -1, or 1 and more");
     if (code == ERR_OK)
         code = cli_parse_vars(&vars, &chat.vars, &e);
     if (code == ERR_OK)

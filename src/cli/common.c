@@ -105,11 +105,15 @@ static int choice(const char *word, const char *second, const char *third)
 }
 
 /* A GPU where nobody has said anything of devices: not for what is the processor's alone. */
-static const char *unasked_gpu(const struct model_options *o)
+static err_code take_unasked_gpu(const struct model_options *o, moebius_engine_options *out, struct err *e)
 {
     bool is_for_cpu = o->devices || o->split || o->replicas.n_bytes || o->replicas.share > 0 || o->reference ||
                       o->hugetlb || o->car.threshold > 0;
-    return is_for_cpu ? NULL : gpu_files_default();
+    const char *gpu = is_for_cpu ? NULL : gpu_files_default();
+    if (gpu && strcmp(gpu, "auto") != 0 && strspn(gpu, "0123456789") != strlen(gpu))
+        return err_set(e, ERR_USAGE, "MOEBIUS_GPU=%s: expected auto, none or a GPU's number", gpu);
+    out->gpu = gpu;
+    return ERR_OK;
 }
 
 /* None is -1 there. */
@@ -160,7 +164,9 @@ err_code cli_engine_options(const struct model_options *o, moebius_engine_option
     out->numa = o->numa && !strcmp(o->numa, "off") ? MOEBIUS_NUMA_OFF : MOEBIUS_NUMA_AUTO;
     out->hugetlb = o->hugetlb;
     out->devices = o->devices;
-    out->gpu = o->gpu ? o->gpu : unasked_gpu(o);
+    out->gpu = o->gpu;
+    if (!o->gpu)
+        TRY(take_unasked_gpu(o, out, e));
     out->vram_bytes = o->vram_bytes;
     out->time_gpus = o->time_gpus;
     out->mtp = o->n_draft > 0 && !o->no_mtp;

@@ -405,6 +405,8 @@ def test_template_prints_the_prompt():
     fails(2, *args, "--var", "x", stdin=b"[]", says=["NAME=JSON"])
     fails(2, *args, "--var", "x=flase", stdin=b"[]", says=["--var x=flase", "JSON"])
     fails(2, "chat", "-m", DEMO, "--var", "x={", stdin=b"", says=["--var x={", "JSON"])
+    fails(2, "chat", "-m", DEMO, "-n", "0", stdin=b"", says=["-n 0: expected -1, or 1 and more"])
+    fails(2, "generate", "-m", DEMO, "-p", "x", env={**os.environ, "MOEBIUS_GPU": "bogus"}, says=["MOEBIUS_GPU=bogus: expected auto, none"])
     fails(4, *args, stdin=b"[]", says=["vars.jinja", "line 1, column 38", "'x' is undefined"])
     fails(4, *args, stdin=b"[1,", says=["messages: line 1"])
     fails(5, "template", "-m", DEMO, "--messages", tmp("m.json"), says=["no chat template"])
