@@ -102,7 +102,7 @@ static void print_stats(const struct chat *c)
            "answers: %lld; %lld tokens, %.2f tokens/s\n",
            (long long)moebius_session_pos(c->opened.session), (long long)moebius_session_n_ctx(c->opened.session),
            (long long)s->n_prompt, per_second(s->n_prompt, s->prefill_ns), (long long)s->n_reused,
-           (long long)s->n_answer, (long long)s->n_decoded, per_second(s->n_decoded, s->decode_ns));
+           (long long)s->n_answer, (long long)s->n_said, per_second(s->n_decoded, s->decode_ns));
     if (c->model.n_draft)
         printf("guesses: %lld, %lld right\n", (long long)c->talk.ahead.n_guess, (long long)c->talk.ahead.n_right);
     if (c->sampling.sampler.temperature > 0)
@@ -260,7 +260,8 @@ static void note_speed(const struct chat *c, const struct conversation_stats *be
 {
     int64_t n = c->talk.stats.n_decoded - before->n_decoded, ns = c->talk.stats.decode_ns - before->decode_ns;
     if (c->interactive && !c->model.quiet && n > 0)
-        note_format(c, "%lld tokens, %.2f tokens/s", (long long)n, per_second(n, ns));
+        note_format(c, "%lld tokens, %.2f tokens/s", (long long)(c->talk.stats.n_said - before->n_said),
+                    per_second(n, ns));
 }
 
 static err_code say(struct chat *c, const char *text, struct err *e)

@@ -50,6 +50,7 @@ struct generate {
     int32_t *ids;
     size_t n_ids;
     int64_t n_loaded; /* tokens of the saved session before them */
+    int64_t n_said;   /* tokens of the text so far */
 };
 
 /* Where the text goes on until it ends, its context is as long as the plan has it, with room for some answer. */
@@ -260,6 +261,7 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
             break;
         }
         moebius_sampler_accept(g->sampler, id);
+        g->n_said++;
         bool end = false;
         if (g->ids_only)
             printf("%s%d", i ? " " : "", (int)id);
@@ -298,13 +300,14 @@ static void print_summary(const struct generate *g, const struct run_times *t)
     if (g->n_ids)
         fprintf(stderr, "prompt %lld token%s, %.2f tokens/s", (long long)t->n_prefill, t->n_prefill == 1 ? "" : "s",
                 per_second(t->n_prefill, t->prefill_ns));
+    if (g->n_said)
+        fprintf(stderr, "%stext %lld token%s", g->n_ids ? " | " : "", (long long)g->n_said, g->n_said == 1 ? "" : "s");
     if (t->n_decoded)
-        fprintf(stderr, "%stext %lld token%s, %.2f tokens/s", g->n_ids ? " | " : "", (long long)t->n_decoded,
-                t->n_decoded == 1 ? "" : "s", per_second(t->n_decoded, t->decode_ns));
+        fprintf(stderr, ", %.2f tokens/s", per_second(t->n_decoded, t->decode_ns));
     if (g->ahead.n_guess)
         fprintf(stderr, ", %" PRIu64 " of %" PRIu64 " guesses right", g->ahead.n_right, g->ahead.n_guess);
     if (g->sampling.sampler.temperature > 0)
-        fprintf(stderr, "%sseed %lld", g->n_ids || t->n_decoded ? " | " : "", (long long)g->sampling.seed);
+        fprintf(stderr, "%sseed %lld", g->n_ids || g->n_said ? " | " : "", (long long)g->sampling.seed);
     fprintf(stderr, "\n");
     if (!g->stats) /* which tell it, too */
         stats_print_car(g->opened.engine, stderr);

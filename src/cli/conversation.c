@@ -266,6 +266,7 @@ static err_code answer(struct conversation *c, const struct chat_prompt *p, moeb
         if (id < 0 || code != ERR_OK) /* the grammar's text has ended */
             break;
         moebius_sampler_accept(c->sampler, id);
+        c->stats.n_said++;
         if (moebius_reply_feed(reply, id, &end, &error) != MOEBIUS_OK)
             code = cli_error(e, &error);
         if (end || code != ERR_OK || (turn->out_of_tokens = (int64_t)n + 1 == c->max_answer))

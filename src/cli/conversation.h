@@ -12,7 +12,8 @@
 struct conversation_stats {
     int64_t n_answer;              /* answers */
     int64_t n_prompt, n_reused;    /* prompt tokens that were evaluated; those that the session held already */
-    int64_t n_decoded;             /* tokens of answers */
+    int64_t n_said;                /* tokens of answers */
+    int64_t n_decoded;             /* of them, those that were evaluated: not the last of an answer */
     int64_t prefill_ns, decode_ns; /* time for n_prompt and for n_decoded */
 };
 

@@ -110,7 +110,7 @@ def test_results_are_for_people_or_for_programs():
     table = out("bench", DEMO, "-p", 8, "-n", 4, "-r", 1, "--ops")
     assert max(map(len, table.splitlines())) <= 80 and re.search(r"^decode 4 ", table, re.M), table
     said = run("generate", DEMO, "-p", "Once", "-n", 4, "--seed", 5).stderr.decode()
-    assert re.fullmatch(r"plan: .* of memory\nprompt 1 token, [\d.]+ tokens/s \| text 3 tokens, [\d.]+ tokens/s \| seed 5\n", said), said
+    assert re.fullmatch(r"plan: .* of memory\nprompt 1 token, [\d.]+ tokens/s \| text 4 tokens, [\d.]+ tokens/s \| seed 5\n", said), said
     assert not run("generate", DEMO, "-p", "Once", "-n", 4, "--quiet").stderr
     said = run("generate", DEMO, "-p", "Once", "-n", 4, "--stats").stderr.decode()
     assert all(word in said for word in ("MoE layers: ", "| state ", "| peak ", "experts: ")), said
