@@ -142,11 +142,12 @@ static err_code save_or_load(struct chat *c, bool save, const char *path, struct
         return err_set(e, ERR_USAGE, save ? "/save needs a file's name" : "/load needs a file's name");
     if (save && cli_is_of_model(c->model.path, path))
         return err_set(e, ERR_USAGE, "/save %s: that is the model; expected another file to write", path);
+    bool is_replaced = save && access(path, F_OK) == 0;
     err_code code = save ? conversation_save(&c->talk, path, e) : conversation_load(&c->talk, path, e);
     const struct err why = *e;
     if (code == ERR_OK)
-        note_format(c, "%zu messages %s %s", json_array_size(c->talk.messages), save ? "written to" : "read from",
-                    path);
+        note_format(c, "%zu messages %s %s%s", json_array_size(c->talk.messages), save ? "written to" : "read from",
+                    path, is_replaced ? " (replaced)" : "");
     if (code == ERR_IO && !c->model.no_sandbox && strstr(why.text, strerror(EACCES)))
         err_set(e, code,
                 "%s (/save and /load reach files below the folder that chat was started in; with --no-sandbox, any)",

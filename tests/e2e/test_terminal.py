@@ -343,6 +343,7 @@ def test_chat_says_things_again():
     if not has_line_editor():
         return
     c = Chat()
+    assert "written to first.json]" in c.say("/save first.json") and "written to first.json (replaced)]" in c.say("/save first.json")
     assert "/system TEXT sets one" in c.say("/system").replace("\n", " ")
     assert "there is no message yet" in c.say("/retry")
     c.say("Hello there")
