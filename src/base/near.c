@@ -9,6 +9,11 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
+int near_limit(size_t n)
+{
+    return n < (size_t)(3 * NEAR_MAX) ? (int)(n + 2) / 3 : NEAR_MAX;
+}
+
 /* Row i of the table of distances between beginnings of a and b holds columns i - NEAR_MAX to i + NEAR_MAX alone: the
  * others are too far. */
 int near_distance(const char *a, const char *b)

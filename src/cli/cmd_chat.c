@@ -570,6 +570,7 @@ const struct command cmd_chat = {
     .details =
         "Uses the model's own chat template. /help in the conversation lists its commands. When input or output is no\n"
         "terminal, each line of standard input is a message, and the answers go to standard output.",
+    .hint = "`moebius generate --chat -p TEXT` answers one message",
     .runs_model = true,
     .run = run,
 };

@@ -60,13 +60,15 @@ static void print_usage(FILE *out)
     help_wrap(out, "Under mpirun the processes share a model's experts: docs/machines.md.", 0, 0, width);
 }
 
-/* The command that was probably meant: a name that begins so, or the nearest; NULL: none. */
+/* The command that was probably meant: a name that begins so, or the nearest; NULL: none. Nobody is led to remove. */
 static const char *find_near(const char *name)
 {
     const char *near = hint_command(name);
     if (near)
         return near;
-    for (int least = NEAR_MAX, i = 0; i < N_COMMAND && *name; i++) {
+    for (int least = near_limit(strlen(name)), i = 0; i < N_COMMAND; i++) {
+        if (commands[i] == &cmd_rm)
+            continue;
         int d = strncmp(commands[i]->name, name, strlen(name)) ? near_distance(commands[i]->name, name) : 0;
         if (d < least) {
             near = commands[i]->name;
@@ -76,12 +78,23 @@ static const char *find_near(const char *name)
     return near;
 }
 
+/* Whether a word is what follows a command: an option, a model's file or a name on the Hub. */
+static bool belongs_behind(const char *word)
+{
+    static const char end[] = ".gguf";
+    size_t n = strlen(word), n_end = strlen(end);
+    return word[0] == '-' || !strncmp(word, "hf:", 3) || (n >= n_end && !strcmp(word + n - n_end, end));
+}
+
 static int refuse(const char *name)
 {
     struct err e;
     const char *near = find_near(name);
-    err_set(&e, ERR_USAGE, "there is no command %s%s%s%s", name, near ? ": did you mean " : "", near ? near : "",
-            near ? "?" : "");
+    if (belongs_behind(name))
+        err_set(&e, ERR_USAGE, "%s: a command comes first, as in `moebius chat model.gguf`", name);
+    else
+        err_set(&e, ERR_USAGE, "there is no command %s%s%s%s", name, near ? ": did you mean " : "", near ? near : "",
+                near ? "?" : "");
     fprintf(stderr, "moebius: %s\n`moebius help` lists the commands.\n", e.text);
     return ERR_USAGE;
 }

@@ -6,8 +6,9 @@
 #include "base/near.h"
 
 struct foreign {
-    const char *names; /* between commas */
-    const char *ours;  /* an option, or a sentence */
+    const char *names;   /* between commas */
+    const char *ours;    /* an option, maybe with more behind a comma or a space, or a sentence */
+    const char *command; /* of ours that this is said of alone; NULL: all */
 };
 
 static const struct foreign options_elsewhere[] = {
@@ -17,13 +18,16 @@ static const struct foreign options_elsewhere[] = {
     {",-ub,--ubatch-size,--batch-size,", "--batch"},
     {",-tb,--threads-batch,--num-thread,", "--threads"},
     {",-ctk,-ctv,--cache-type-k,--cache-type-v,", "--kv"},
-    {",-ncmoe,--n-cpu-moe,-cmoe,--cpu-moe,-ot,--override-tensor,", "--expert-ram"},
+    {",-ncmoe,", "--n-cpu-moe, whose N counts the last layers, not the first"},
+    {",-cmoe,--cpu-moe,", "--n-cpu-moe with the number of layers"},
+    {",-ot,--override-tensor,", "--n-cpu-moe, which keeps the experts of the last N layers in memory"},
     {",-np,--parallel,", "--texts"},
     {",-sys,--system-prompt,", "--system"},
     {",--draft-max,--draft-n,--spec-draft-n-max,--spec-type,", "--draft"},
     {",-r,--reverse-prompt,", "--stop"},
-    {",--chat-template-file,--chat-template,", "--template"},
-    {",--chat-template-kwargs,--think,--reasoning-budget,-rea,", "--var"},
+    {",--chat-template-file,", "--template"},
+    {",--chat-template,", "--template, which takes a file with a Jinja template"},
+    {",--chat-template-kwargs,--think,--reasoning-budget,-rea,", "--var, such as --var enable_thinking=false"},
     {",-dev,--device,--main-gpu,-mg,", "--devices"},
     {",-ts,--tensor-split,-sm,--split-mode,", "--split"},
     {",--repeat_penalty,", "--repeat-penalty"},
@@ -34,13 +38,33 @@ static const struct foreign options_elsewhere[] = {
     {",--format,", "--json-schema"},
     {",-cnv,--conversation,-i,--interactive,--interactive-first,", "`moebius chat` is a conversation"},
     {",-ngl,--gpu-layers,--n-gpu-layers,",
-     "--devices vulkan:0 computes on a GPU, whole layers and as many experts as fit"},
+     "the GPU gets what fits by itself; --gpu none for none, --n-cpu-moe N keeps experts in memory"},
     {",-fa,--flash-attn,", "attention needs no such choice here: leave it out"},
     {",-mmap,--mmap,--no-mmap,--mlock,", "weights are read into memory of our own, and --ram bounds it: leave it out"},
     {",--models-dir,", "--models"},
     {",--mmproj,-mm,--image,--audio,", "models are run with text alone here"},
     {",--jinja,", "chat templates always run: leave it out"},
-    {",-e,--escape,-no-cnv,--no-conversation,--single-turn,-st,", "that is how it works here: leave it out"},
+    {",-e,--escape,", "escapes in a text are not expanded: -p $'...' or -f FILE has line breaks"},
+    {",-no-cnv,--no-conversation,", "`moebius generate` goes on with a text, without a conversation"},
+    {",-st,--single-turn,", "`moebius generate --chat -p TEXT` answers one message"},
+    {",-p,--prompt,-f,--file,", "`moebius generate --chat`, with -p TEXT or -f FILE, answers one message", "chat"},
+    {",-hf,-hfr,--hf-repo,", "a model of the Hub is named in place of its file: -m hf:OWNER/REPO:Q4_K_M"},
+    {",-mu,--model-url,", "-m"},
+    {",-md,--model-draft,", "--draft, which guesses by what texts repeat and by the model's own MTP layer"},
+    {",--lora,--lora-scaled,", "adapters are not applied here: expected a model that they are merged into"},
+    {",--samplers,--sampler-seq,", "samplers apply in one order, which `man moebius` has: leave it out"},
+    {",--override-kv,", "metadata counts as the file has it"},
+    {",--rope-scaling,--rope-scale,--rope-freq-base,--rope-freq-scale,--yarn-orig-ctx,--yarn-ext-factor,",
+     "positions are rotated as the file says; --ctx alone says how long a text may be"},
+    {",--no-warmup,--warmup,", "nothing is computed before the first text: leave it out"},
+    {",-cb,--cont-batching,", "texts always share passes (continuous batching): leave it out"},
+    {",--metrics,--slots,", "the server always has them, at /metrics and /slots: leave it out", "serve"},
+    {",--no-webui,", "--no-page"},
+    {",-a,", "--alias"},
+    {",--temp,--top-k,--top-p,--min-p,--seed,", "each request says it", "serve"},
+    {",-lv,--verbosity,--log-verbosity,", "there are no levels; --stats and --quiet say more or less"},
+    {",--allow-requantize,", "only F32, F16, BF16 and Q8_0 weights are quantised", "quantize"},
+    {",--output-tensor-type,--token-embedding-type,--tensor-type,", "--rule, such as --rule 'output.weight=Q8_0'"},
     {",--no-display-prompt,", "the prompt is shown with --echo alone: leave it out"},
     {",--rpc,", "docs/machines.md tells how several machines compute together, with mpirun"},
     {",--verbose,--log-verbose,--timings,", "--stats"},
@@ -61,28 +85,29 @@ static const struct foreign commands_elsewhere[] = {
 
 #define N_FOREIGN(list) (sizeof(list) / sizeof *(list))
 
-/* What stands beside a name, which may be as long as `between`; NULL: it isn't there. */
-static const char *find_foreign(const struct foreign *list, size_t n_list, const char *name, size_t n)
+/* What stands beside a name, which may be as long as `between`, for a command of ours; NULL: nothing does. */
+static const char *find_foreign(const struct foreign *list, size_t n_list, const char *command, const char *name,
+                                size_t n)
 {
     char between[64];
     if ((size_t)snprintf(between, sizeof between, ",%.*s,", (int)n, name) >= sizeof between)
         return NULL;
     for (size_t i = 0; i < n_list; i++)
-        if (strstr(list[i].names, between))
+        if (strstr(list[i].names, between) && (!list[i].command || !strcmp(list[i].command, command)))
             return list[i].ours;
     return NULL;
 }
 
 const char *hint_command(const char *name)
 {
-    return find_foreign(commands_elsewhere, N_FOREIGN(commands_elsewhere), name, strlen(name));
+    return find_foreign(commands_elsewhere, N_FOREIGN(commands_elsewhere), "", name, strlen(name));
 }
 
 /* The form of an option's name that is nearest to a word, or that begins with it; NULL: none is near. */
 static const struct option *find_near(const struct option *options, int n_option, const char *word)
 {
     const struct option *near = NULL;
-    for (int least = NEAR_MAX, i = 0; i < n_option && strlen(word) > 3; i++) {
+    for (int least = near_limit(strlen(word + strspn(word, "-"))), i = 0; i < n_option && strlen(word) > 3; i++) {
         char name[64];
         struct option_names names = option_names(&options[i]);
         snprintf(name, sizeof name, "%.*s", names.n_name, names.name);
@@ -99,9 +124,9 @@ err_code hint_no_option(const struct command *c, const struct option *options, i
                         struct err *e)
 {
     char name[64], ours[64];
-    const char *foreign = find_foreign(options_elsewhere, N_FOREIGN(options_elsewhere), word, n);
-    if (foreign && foreign[0] == '-' && !strchr(foreign, ' ')) {
-        if (options_find(options, n_option, foreign, strlen(foreign)))
+    const char *foreign = find_foreign(options_elsewhere, N_FOREIGN(options_elsewhere), c->name, word, n);
+    if (foreign && foreign[0] == '-') {
+        if (options_find(options, n_option, foreign, strcspn(foreign, ", ")))
             return err_set(e, ERR_USAGE, "there is no option %.*s: here it is %s", (int)n, word, foreign);
         foreign = NULL;
     }

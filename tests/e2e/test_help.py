@@ -91,11 +91,28 @@ def test_version_and_help_by_every_usual_name():
 def test_names_of_other_programs_are_known():
     for word, ours in (("run", "chat"), ("show", "inspect"), ("llama-server", "serve"), ("llama-bench", "bench"), ("completion", "generate")):
         fails(2, word, says=[f"no command {word}: did you mean {ours}?"])
-    for word, says in (("-ngl", "--devices"), ("--ctx-size", "here it is --ctx"), ("--n-predict", "here it is -n"), ("-ctk", "here it is --kv"),
+    for word, says in (("-ngl", "the GPU gets what fits by itself; --gpu none"), ("-ncmoe", "here it is --n-cpu-moe, whose N counts the last"),
+                       ("-hf", "-m hf:OWNER/REPO"), ("--chat-template", "here it is --template, which takes a file"), ("--lora", "merged into"),
+                       ("--think", "here it is --var, such as --var enable_thinking=false"), ("-e", "$'...'"), ("-md", "here it is --draft"),
+                       ("-st", "generate --chat -p TEXT"), ("--rope-scaling", "--ctx alone"), ("--ctx-size", "here it is --ctx"), ("--n-predict", "here it is -n"), ("-ctk", "here it is --kv"),
                        ("--flash-attn", "leave it out"), ("--top_k", "did you mean --top-k?"),
                        ("--expert-ran", "did you mean --expert-ram?")):
         fails(2, "generate", "-m", DEMO, word, "1", says=[f"there is no option {word}: ", says])
     assert "did you mean" not in fails(2, "generate", "--wings", says=["there is no option --wings for generate"])
+    for word in "--keep", "--path", "--prio", "--vat":  # far from --temp, --batch, --io and --var
+        assert "did you mean" not in fails(2, "generate", "-m", DEMO, word, "1", says=[f"there is no option {word} for generate"])
+    for word in "-p", "-f":
+        fails(2, "chat", "-m", DEMO, word, "hi", says=[f"there is no option {word}: `moebius generate --chat`"])
+    for word, says in (("--temp", "each request says it"), ("--metrics", "always has them"), ("--no-webui", "here it is --no-page"), ("-a", "here it is --alias"),
+                       ("-cb", "leave it out")):
+        fails(2, "serve", "-m", DEMO, word, "1", says=[f"there is no option {word}: ", says])
+    fails(2, "quantize", DEMO, "out.gguf", "--output-tensor-type", "Q8_0", says=["here it is --rule"])
+    fails(2, "chat", DEMO, "hello", says=['"hello" is one word too many: `moebius generate --chat -p TEXT` answers one message'])
+    for args in ["-m", DEMO, "-p", "hi"], ["model.gguf"], ["hf:owner/repo"]:
+        assert fails(2, *args).startswith(f"moebius: {args[0]}: a command comes first, as in `moebius chat model.gguf`\n")
+    assert "did you mean" not in fails(2, "bench", DEMO, "--var", "x", says=["there is no option --var for bench"])  # nor --car
+    for word in "r", "m", "rn":
+        assert "rm?" not in fails(2, word)
     # only what the command has is named
     assert "--texts" in fails(2, "serve", "-np", "2") and "--texts" not in fails(2, "generate", "-np", "2")
 

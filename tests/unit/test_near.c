@@ -33,6 +33,17 @@ static void mistypes_are_counted(void **state)
     }
 }
 
+static void a_name_is_near_within_a_third_of_its_length(void **state)
+{
+    static const int limits[] = {0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 3};
+    for (size_t n = 0; n < sizeof limits / sizeof *limits; n++) {
+        assert_int_equal(near_limit(n), limits[n]);
+        for (int d = 0; d < NEAR_MAX; d++)
+            assert_int_equal(d < near_limit(n), 3 * d < (int)n);
+    }
+    assert_int_equal(near_limit(1000), NEAR_MAX);
+}
+
 enum { LONGEST = 9 };
 
 static int min(int a, int b)
@@ -77,6 +88,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mistypes_are_counted),
+        cmocka_unit_test(a_name_is_near_within_a_third_of_its_length),
         cmocka_unit_test(distances_are_those_of_the_whole_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
