@@ -73,6 +73,6 @@ const struct command cmd_alias = {
                "Without words all names are shown.",
     .max_operand = 2,
     .hub = HUB_NAMES,
-    .group = COMMAND_MAKE,
+    .group = COMMAND_MODELS,
     .run = run,
 };

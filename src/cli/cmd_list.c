@@ -171,6 +171,6 @@ const struct command cmd_list = {
     .details = "Models in the Hub's cache and from other addresses, by the names that -m takes;\n"
                "parts of models; aliases.",
     .hub = HUB_READS,
-    .group = COMMAND_LOOK,
+    .group = COMMAND_MODELS,
     .run = run,
 };

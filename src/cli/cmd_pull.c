@@ -295,6 +295,6 @@ const struct command cmd_pull = {
                "docs/pull.md has the rest.",
     .max_operand = 1,
     .hub = HUB_FETCHES,
-    .group = COMMAND_MAKE,
+    .group = COMMAND_MODELS,
     .run = run,
 };

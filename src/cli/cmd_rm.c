@@ -72,6 +72,6 @@ const struct command cmd_rm = {
     .details = "hf:OWNER/REPO means all models of a repository. Files that another revision has, too, stay.",
     .max_operand = 1,
     .hub = HUB_REMOVES,
-    .group = COMMAND_MAKE,
+    .group = COMMAND_MODELS,
     .run = run,
 };

@@ -123,6 +123,21 @@ static err_code find_or_fetch(struct hub_places *p, const struct model_name *nam
     return *path ? ERR_OK : err_set(e, ERR_FAIL, "%s: it was fetched, and is gone", text);
 }
 
+/* What is neither a file nor an alias nor meant as a file. */
+static err_code refuse(const char *word, struct err *e)
+{
+    return err_set(e, ERR_IO,
+                   "%s: no file and no alias of that name; a model of the Hub is named "
+                   "hf:OWNER/REPO:Q4_K_M (moebius list --known)",
+                   word);
+}
+
+static bool is_file_name(const char *word)
+{
+    const char *dot = strrchr(word, '.');
+    return dot && !strcmp(dot, ".gguf");
+}
+
 /* The path of what may be a name. */
 static err_code resolve(const char **word, const struct taker *t, struct err *e)
 {
@@ -130,15 +145,20 @@ static err_code resolve(const char **word, const struct taker *t, struct err *e)
     struct hub_places p;
     struct model_name name;
     char *text = NULL, path[HUB_PLACE_BYTES] = "";
-    if (strcmp(*word, "-") == 0 || (!model_name_is_remote(*word) && (!alias_is_name(*word) || stat(*word, &st) == 0)))
+    bool is_remote = model_name_is_remote(*word);
+    if (strcmp(*word, "-") == 0 || (!is_remote && (stat(*word, &st) == 0 || errno != ENOENT)))
         return ERR_OK;
+    if (!is_remote && !alias_is_name(*word))
+        return is_file_name(*word) ? ERR_OK : refuse(*word, e);
     err_code code = hub_places_find(&p, e);
     if (code != ERR_OK)
-        return model_name_is_remote(*word) ? code : ERR_OK;
+        return is_remote ? code : ERR_OK;
     p.is_offline |= t->is_off;
     code = model_names_parse(&p, *word, &name, &text, e);
     if (code == ERR_OK && name.kind != MODEL_NAME_FILE)
         code = find_or_fetch(&p, &name, text, t, path, e);
+    else if (code == ERR_OK && strcmp(text, *word) == 0 && !is_file_name(text))
+        code = refuse(text, e);
     else if (code == ERR_OK)
         snprintf(path, sizeof path, "%s", text);
     const char *kept = code == ERR_OK ? arena_strndup(&paths, path, strlen(path)) : NULL;

@@ -82,7 +82,7 @@ enum hub_use {
 };
 
 /* The headings of `moebius help`, in this order. */
-enum command_group { COMMAND_RUN, COMMAND_LOOK, COMMAND_MAKE, COMMAND_MEASURE, N_COMMAND_GROUP };
+enum command_group { COMMAND_RUN, COMMAND_MODELS, COMMAND_LOOK, COMMAND_MAKE, COMMAND_MEASURE, N_COMMAND_GROUP };
 
 /* A first word ("": there is none) of a command with which it takes these options alone. */
 struct subcommand {

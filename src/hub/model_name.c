@@ -63,9 +63,19 @@ static bool set_repo(struct model_name *out, const char *s, size_t n)
            copy(out->repo, sizeof out->repo, s, n);
 }
 
-static err_code parse_hub(struct model_name *out, const char *text, struct err *e)
+/* What is behind "hf:", or behind what else the Hub's programs and ollama write there; NULL: it is no such name. */
+static const char *hub_part(const char *text)
 {
-    const char *name = text + strlen("hf:"), *what = strchr(name, ':');
+    static const char *const begins[] = {"hf:", "hf.co/", "huggingface.co/"};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (strncmp(text, begins[i], strlen(begins[i])) == 0)
+            return text + strlen(begins[i]);
+    return NULL;
+}
+
+static err_code parse_hub(struct model_name *out, const char *text, const char *name, struct err *e)
+{
+    const char *what = strchr(name, ':');
     size_t n = what ? (size_t)(what - name) : strlen(name);
     const char *at = memchr(name, '@', n);
     size_t n_repo = at ? (size_t)(at - name) : n;
@@ -123,13 +133,14 @@ static err_code parse_url(struct model_name *out, const char *text, const char *
 
 bool model_name_is_remote(const char *text)
 {
-    return strncmp(text, "hf:", 3) == 0 || is_address(text);
+    return hub_part(text) || is_address(text);
 }
 
 err_code model_name_parse(struct model_name *out, const char *text, const char *endpoint, struct err *e)
 {
     *out = (struct model_name){.kind = MODEL_NAME_FILE};
-    if (strncmp(text, "hf:", 3) == 0)
-        return parse_hub(out, text, e);
+    const char *name = hub_part(text);
+    if (name)
+        return parse_hub(out, text, name, e);
     return is_address(text) ? parse_url(out, text, endpoint, e) : ERR_OK;
 }

@@ -1,6 +1,7 @@
 /* What a user may name a model by: a file, a repository of the Hub, or an address.
  *
- *   hf:OWNER/REPO[@REVISION][:WHAT]   WHAT is a quantisation such as Q4_K_M, or a file of the repository
+ *   hf:OWNER/REPO[@REVISION][:WHAT]   WHAT is a quantisation such as Q4_K_M, or a file of the repository; hf.co/ and
+ *                                     huggingface.co/ mean the same as hf:
  *   https://HOST/PATH/FILE.gguf       an address; one of the Hub's own files means the same as hf:
  *
  * Everything else is a file. Names are the user's own, but end up in paths and addresses: what could lead out of a

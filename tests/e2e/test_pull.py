@@ -115,7 +115,7 @@ def test_a_model_is_fetched_into_the_hubs_own_layout_and_runs_by_its_name():
         p.run("pull", NAME)
         assert p.hub.sent_bytes(MODEL) == len(MODEL)
         n = len(p.hub.requests)
-        for name in NAME, "hf:them/Demo-GGUF", "hf:them/Demo-GGUF:Demo-Q8_0.gguf", f"hf:them/Demo-GGUF@{commit}:q8_0":
+        for name in NAME, "hf:them/Demo-GGUF", "hf.co/them/Demo-GGUF:Q8_0", "huggingface.co/them/Demo-GGUF", "hf:them/Demo-GGUF:Demo-Q8_0.gguf", f"hf:them/Demo-GGUF@{commit}:q8_0":
             assert p.generate(name, "--offline")[0] == p.generate(DEMO)[0]
         assert len(p.hub.requests) == n, "what is here needs no network"
 
@@ -671,6 +671,9 @@ def test_aliases_stand_for_names_and_files():
         os.symlink(DEMO, p.path("demo"))  # a file of that name goes first
         assert p.run("tokenize", "-m", "demo", "sea", env={"HF_HUB_OFFLINE": "1"})[0]
         p.run("alias", "demo", "--remove")
+        for name in "llama3", "qwen3:30b", "them/Demo-GGUF":
+            p.fails(3, "chat", name, says=[f"{name}: no file and no alias of that name; a model of the Hub is named hf:OWNER/REPO:Q4_K_M"])
+        p.fails(3, "chat", "gone.gguf", says=["gone.gguf: No such file"])
         p.fails(2, "alias", "demo", says=["no alias demo"])
         p.fails(2, "alias", "demo", "--remove", says=["no alias demo"])
         for name, target in ("../x", NAME), ("-x", NAME), ("a b", NAME), ("", NAME), ("hf:a/b", NAME), ("x", "hf:bad"), ("x", "gone.gguf"), ("x", "/gone.gguf"):
