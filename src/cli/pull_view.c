@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "cli/common.h"
 
-static void clear(struct pull_view *v)
+void pull_view_clear(struct pull_view *v)
 {
     if (v->is_shown)
         fprintf(stderr, "\r%78s\r", "");
@@ -42,7 +42,7 @@ static void on_progress(void *user, uint64_t n_there, uint64_t n_bytes)
     double rate = n_new * 1e9 / (double)(now - v->shown_ns);
     v->rate = v->rate > 0 ? (1 - weight) * v->rate + weight * rate : rate;
     show_time(left, sizeof left, v->rate > 0 ? (double)(n_bytes - n_there) / v->rate : 1e9);
-    clear(v);
+    pull_view_clear(v);
     fprintf(stderr, "%5.1f%% of %.2f GB, %.1f MB/s, %s left", 100.0 * (double)n_there / (double)n_bytes,
             (double)n_bytes / 1e9, v->rate / 1e6, left);
     fflush(stderr);
@@ -53,7 +53,7 @@ static void on_progress(void *user, uint64_t n_there, uint64_t n_bytes)
 
 static void on_line(void *user, const char *line)
 {
-    clear(user);
+    pull_view_clear(user);
     fprintf(stderr, "%s\n", line);
 }
 
@@ -74,8 +74,7 @@ struct pull_options pull_view_begin(struct pull_view *v, const struct hub_places
 
 void pull_view_end(struct pull_view *v)
 {
-    clear(v);
-    signal(SIGXFSZ, SIG_DFL);
+    pull_view_clear(v);
     signal(SIGPIPE, SIG_DFL);
     cli_release_interrupt();
 }

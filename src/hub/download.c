@@ -188,8 +188,8 @@ static err_code get_range(const struct job *j, struct range *r, struct err *e)
             code = err_set(e, ERR_IO, "%s: the server ends at byte %llu of %llu", j->d->name, (unsigned long long)r->at,
                            (unsigned long long)j->d->n_bytes);
         n_failed = r->at > before ? 0 : n_failed + 1;
-        if (code != ERR_OK && !http_client_wait(j->client, n_failed))
-            return code;
+        if (code != ERR_OK)
+            TRY(http_client_again(j->client, j->d->url, n_failed, code, e));
     }
     return ERR_OK;
 }
@@ -390,8 +390,7 @@ static err_code lock(struct job *j, struct err *e)
         if (!is_told)
             say(j, "another program is fetching this file: waiting for it");
         is_told = true;
-        if (!http_client_wait(j->client, 0))
-            return err_set(e, ERR_CANCELLED, "interrupted");
+        TRY(http_client_again(j->client, j->d->url, 0, ERR_OK, e));
     }
     return ERR_OK;
 }
@@ -516,7 +515,8 @@ err_code download_probe(struct http_client *c, const char *url, uint64_t *n_byte
         err_code code = http_client_get(c, &get, &head, &failure, e);
         *n_bytes = p.n_bytes;
         memcpy(etag, p.etag, sizeof p.etag);
-        if (code == ERR_OK || code == ERR_CANCELLED || failure == HTTP_FINAL || !http_client_wait(c, ++n_failed))
+        if (code == ERR_OK || code == ERR_CANCELLED || failure == HTTP_FINAL)
             return code;
+        TRY(http_client_again(c, url, ++n_failed, code, e));
     }
 }

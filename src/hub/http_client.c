@@ -282,11 +282,18 @@ static struct curl_slist *make_headers(const struct http_client *c, const struct
     return list;
 }
 
+/* A failure of the network, which may be over later, is no failure to read a file. */
+static err_code failure_code(enum http_failure failure)
+{
+    return failure == HTTP_AGAIN ? ERR_FAIL : ERR_IO;
+}
+
 /* The sentence of an answer that is none of what was asked for. */
 static err_code refuse_status(const struct http_client *c, const char *url, int status, enum http_failure *failure,
                               struct err *e)
 {
     *failure = status == 408 || status == 429 || status >= 500 ? HTTP_AGAIN : HTTP_FINAL;
+    err_code code = failure_code(*failure);
     bool is_hub = is_same_origin(url, c->o.origin);
     switch (status) {
     case 401:
@@ -298,8 +305,8 @@ static err_code refuse_status(const struct http_client *c, const char *url, int 
                                    : "it is not there, or only for those with a token: set HF_TOKEN");
     case 404: return err_set(e, ERR_IO, "%.300s: the server answers 404: there is no such thing", url);
     case 416: return err_set(e, ERR_IO, "%.300s: the server answers 416: it has no such range of bytes", url);
-    case 429: return err_set(e, ERR_IO, "%.300s: the server answers 429: too many requests", url);
-    default: return err_set(e, ERR_IO, "%.300s: the server answers %d", url, status);
+    case 429: return err_set(e, code, "%.300s: the server answers 429: too many requests", url);
+    default: return err_set(e, code, "%.300s: the server answers %d", url, status);
     }
 }
 
@@ -315,7 +322,7 @@ static err_code transport_failed(CURLcode result, const struct transfer *t, cons
                           result == CURLE_PEER_FAILED_VERIFICATION || result == CURLE_SSL_CACERT_BADFILE
                       ? HTTP_FINAL
                       : HTTP_AGAIN;
-    return err_set(t->e, ERR_IO, "%.300s: %s", url, *error ? error : curl_easy_strerror(result));
+    return err_set(t->e, failure_code(*t->failure), "%.300s: %s", url, *error ? error : curl_easy_strerror(result));
 }
 
 /* One request; *next is where the answer sends us, owned by the caller (mem_free), or NULL. */
@@ -370,15 +377,28 @@ err_code http_client_check(const struct http_client *c, struct err *e)
     return goes_on(c) ? ERR_OK : err_set(e, ERR_CANCELLED, "interrupted");
 }
 
-bool http_client_wait(const struct http_client *c, int n_failed)
+static void say_again(const struct http_client *c, const char *url, int n_failed)
+{
+    char line[320], *host = url_part(url, CURLUPART_HOST);
+    snprintf(line, sizeof line, "no whole answer from %.255s; trying again (%d of %d)", host ? host : "the server",
+             n_failed, c->o.n_retry);
+    curl_free(host);
+    if (c->o.say)
+        c->o.say(c->o.user, line);
+}
+
+err_code http_client_again(const struct http_client *c, const char *url, int n_failed, err_code code, struct err *e)
 {
     enum { FIRST_MS = 100, LAST_MS = 10000, STEP_MS = 50 };
+    TRY(http_client_check(c, e));
     if (n_failed > c->o.n_retry)
-        return false;
+        return code;
+    if (n_failed > 0)
+        say_again(c, url, n_failed);
     int64_t left_ms = min_i64((int64_t)FIRST_MS << (n_failed < 10 ? n_failed : 10), LAST_MS);
     for (; left_ms > 0 && goes_on(c); left_ms -= STEP_MS)
         clock_sleep_ns(STEP_MS * 1000 * 1000);
-    return goes_on(c);
+    return http_client_check(c, e);
 }
 
 /* ---- small answers --------------------------------------------------------------------------------------------- */
@@ -411,7 +431,8 @@ err_code http_client_text(struct http_client *c, const char *url, size_t max_byt
         err_code code = http_client_get(c, &get, &head, &failure, e);
         if (code == ERR_OK && next)
             memcpy(next, head.next, sizeof head.next);
-        if (code == ERR_OK || code == ERR_CANCELLED || failure == HTTP_FINAL || !http_client_wait(c, ++n_failed))
+        if (code == ERR_OK || code == ERR_CANCELLED || failure == HTTP_FINAL)
             return code;
+        TRY(http_client_again(c, url, ++n_failed, code, e));
     }
 }

@@ -15,10 +15,11 @@
 struct http_client;
 
 struct http_client_options {
-    const char *token;           /* "": none. Borrowed, as the next */
-    const char *origin;          /* the address to whose scheme, host and port the token is shown */
-    int n_retry;                 /* tries without a byte before giving up, less one */
-    bool (*goes_on)(void *user); /* asked often; false ends with ERR_CANCELLED */
+    const char *token;                         /* "": none. Borrowed, as the next */
+    const char *origin;                        /* the address to whose scheme, host and port the token is shown */
+    int n_retry;                               /* tries without a byte before giving up, less one */
+    bool (*goes_on)(void *user);               /* asked often; false ends with ERR_CANCELLED */
+    void (*say)(void *user, const char *line); /* told of each further try. NULL: nobody is */
     void *user;
 };
 
@@ -57,8 +58,10 @@ void http_client_close(struct http_client **c);
 MUST_USE err_code http_client_get(struct http_client *c, const struct http_get *g, struct http_head *h,
                                   enum http_failure *failure, struct err *e);
 
-/* Waits before another try: longer, the more failed in a row. False: there were enough of them, or it was cancelled. */
-MUST_USE bool http_client_wait(const struct http_client *c, int n_failed);
+/* Waits before another try: longer, the more failed in a row. ERR_OK: now; `code`, with the sentence in *e, where there
+ * were enough of them; or ERR_CANCELLED. */
+MUST_USE err_code http_client_again(const struct http_client *c, const char *url, int n_failed, err_code code,
+                                    struct err *e);
 
 /* ERR_CANCELLED once it is not to go on: for work between requests that takes long. */
 MUST_USE err_code http_client_check(const struct http_client *c, struct err *e);

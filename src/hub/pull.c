@@ -125,6 +125,7 @@ err_code pull_open(struct pull **out, const struct model_name *name, const char 
                                                .origin = o->places->endpoint,
                                                .n_retry = o->n_retry,
                                                .goes_on = o->goes_on,
+                                               .say = o->say,
                                                .user = o->user};
     *out = NULL;
     if (o->places->is_offline)
