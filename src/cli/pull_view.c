@@ -66,7 +66,6 @@ struct pull_options pull_view_begin(struct pull_view *v, const struct hub_places
 {
     *v = (struct pull_view){.is_terminal = isatty(STDERR_FILENO), .shown_ns = clock_ns()};
     cli_catch_interrupt();
-    signal(SIGXFSZ, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     return (struct pull_options){
         .places = p, .n_retry = n_retry, .goes_on = goes_on, .progress = on_progress, .say = on_line, .user = v};

@@ -14,7 +14,7 @@ struct pull_view {
     double rate;      /* bytes a second, lately; 0: not known */
 };
 
-/* Catches interrupts, and has writes beyond a limit on files fail rather than end the program. Until pull_view_end. */
+/* Catches interrupts until pull_view_end. */
 struct pull_options pull_view_begin(struct pull_view *v, const struct hub_places *p, int n_retry);
 void pull_view_end(struct pull_view *v);   /* clears the line */
 void pull_view_clear(struct pull_view *v); /* the same, before something else is printed */
