@@ -1,7 +1,9 @@
 /* template: a chat template's prompt for given messages, without a model's weights. */
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_text.h"
 #include "base/mem.h"
 #include "cli/commands.h"
 #include "cli/common.h"
@@ -40,18 +42,58 @@ static void print_text(const struct template_command *j)
     text_out_end(&out);
 }
 
+static const char *kind_of(const json_t *j)
+{
+    switch (json_typeof(j)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER:
+    case JSON_REAL: return "a number";
+    case JSON_NULL: return "null";
+    default: return "true or false";
+    }
+}
+
+/* Messages are an array of objects. */
+static err_code check_messages(const char *path, const char *text, struct err *e)
+{
+    json_error_t error;
+    json_t *list = json_read(text, strlen(text), JSON_DECODE_ANY | JSON_ALLOW_NUL, &error), *message;
+    err_code code = ERR_OK;
+    size_t i;
+    if (!list && !*error.text)
+        return err_nomem(e, strlen(text), "the messages");
+    if (!list)
+        return err_set(e, ERR_FORMAT, "%s: messages: line %d, column %d: %s", path, error.line, error.column,
+                       error.text);
+    if (!json_is_array(list))
+        code = err_set(e, ERR_FORMAT, "%s: messages: expected an array of objects, found %s", path, kind_of(list));
+    json_array_foreach(list, i, message)
+    {
+        if (code == ERR_OK && !json_is_object(message))
+            code = err_set(e, ERR_FORMAT, "%s: messages: expected an array of objects, found %s in it", path,
+                           kind_of(message));
+    }
+    json_decref(list);
+    return code;
+}
+
 static err_code render(struct template_command *j, struct err *e)
 {
     moebius_error error;
+    err_code code = ERR_OK;
     const moebius_template_input input = {.messages = j->messages_text,
                                           .tools = j->tools_text,
                                           .no_generation_prompt = j->no_generation_prompt,
                                           .vars = j->vars.vars,
                                           .n_vars = j->vars.n};
-    if (moebius_template_render(j->tmpl, &input, &j->prompt, &error) != MOEBIUS_OK) {
-        cli_error(e, &error);
+    if (moebius_template_render(j->tmpl, &input, &j->prompt, &error) != MOEBIUS_OK)
+        code = cli_error(e, &error);
+    if (code == ERR_OK || code == ERR_FORMAT) /* after rendering, which bounds how much JSON there may be */
+        TRY(check_messages(j->messages, j->messages_text, e));
+    if (code != ERR_OK)
         return err_prefix(e, "%s", j->template ? j->template : j->model);
-    }
     if (j->ids_only || j->pieces)
         TRY(print_tokens(j, e));
     else
@@ -69,6 +111,8 @@ static err_code print_prompt(struct template_command *j, struct err *e)
         return err_set(e, ERR_USAGE, "--ids and --pieces: choose one");
     if ((j->ids_only || j->pieces) && !j->model)
         return err_set(e, ERR_USAGE, "tokens need a vocabulary: name a model with -m FILE");
+    if (!j->family)
+        j->messages = cli_file_or_piped(j->messages);
     if (!j->messages && !j->family)
         return err_set(e, ERR_USAGE, "no messages: name a JSON file with --messages FILE");
     if (j->model && moebius_vocab_open(&j->vocab, j->model, &error) != MOEBIUS_OK)

@@ -408,7 +408,14 @@ def test_template_prints_the_prompt():
     fails(2, "chat", "-m", DEMO, "-n", "0", stdin=b"", says=["-n 0: expected -1, or 1 and more"])
     fails(2, "generate", "-m", DEMO, "-p", "x", env={**os.environ, "MOEBIUS_GPU": "bogus"}, says=["MOEBIUS_GPU=bogus: expected auto, none"])
     fails(4, *args, stdin=b"[]", says=["vars.jinja", "line 1, column 38", "'x' is undefined"])
-    fails(4, *args, stdin=b"[1,", says=["messages: line 1"])
+    err = fails(4, *args, stdin=b"[1,", says=["-: messages: line 1"])
+    assert "vars.jinja" not in err, err
+    chat = ["template", "--template", chat_template()]
+    for messages, found in ((b'{"model": "x", "messages": []}', "found an object"), (b'"text"', "found a string"), (b"7", "found a number"),
+                            (b"[[]]", "found an array in it"), (b"[null]", "found null in it")):
+        fails(4, *args, stdin=messages, says=[f"-: messages: expected an array of objects, {found}"])
+        fails(4, *chat, stdin=messages, says=[found])
+    assert out(*chat, stdin=b'[{"role": "user", "content": "Hi"}]') == "<|user|>\nHi<|endoftext|>\n<|assistant|>\n"  # what is piped
     fails(5, "template", "-m", DEMO, "--messages", tmp("m.json"), says=["no chat template"])
 
 
