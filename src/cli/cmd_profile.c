@@ -2,13 +2,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/exit_status.h"
+#include "cli/record_text.h"
 #include "engine/gate_file.h"
 #include "engine/planning.h"
 #include "jobs/curve.h"
@@ -23,45 +23,21 @@ struct profile_command {
     struct option_share budget;
     bool is_held; /* the gate says hold */
     struct opened opened;
-    char *text;
-    int32_t *ids;
-    size_t n_text, n_ids;
+    size_t n_ids;
     struct profile profile;
     struct usage usage;
 };
 
-static bool print_progress(void *user, size_t n_done)
-{
-    const struct profile_command *p = user;
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r%zu of %zu tokens ", n_done, p->n_ids);
-    return !cli_interrupted();
-}
-
 /* Runs the text through the model. */
 static err_code record(struct profile_command *p, struct err *e)
 {
-    moebius_error error;
     p->file = cli_file_or_piped(p->file);
     if (!p->file)
         return err_set(e, ERR_USAGE, "no text: name one with -f FILE");
     TRY(output_file_check(p->out, e));
     TRY(output_file_check(p->csv, e));
     TRY(output_file_check(p->svg, e));
-    TRY(cli_open_engine(&p->model, &p->opened, e));
-    TRY(cli_read_file(p->file, &p->text, &p->n_text, e));
-    if (moebius_tokenize(moebius_engine_vocab(p->opened.engine), p->text, p->n_text, true, false, &p->ids, &p->n_ids,
-                         &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
-    if (p->n_most && (size_t)p->n_most < p->n_ids)
-        p->n_ids = (size_t)p->n_most;
-    TRY(cli_open_session(&p->model, p->model.n_ctx, &p->opened, e));
-    cli_catch_interrupt();
-    const struct profile_params params = {.n_ctx = (size_t)p->model.n_ctx, .progress = print_progress, .user = p};
-    err_code code = profile_record(p->opened.engine, p->opened.session, p->ids, p->n_ids, &params, &p->profile, e);
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r%40s\r", "");
-    return code;
+    return record_text(&p->model, p->file, p->n_most, &p->opened, &p->profile, &p->n_ids, e);
 }
 
 static err_code write_file(const struct profile_command *p, const char *path,
@@ -242,8 +218,6 @@ static int run(const struct command *c, int argc, char **argv)
     trace_close(&p.profile.trace);
     usage_close(&p.usage);
     cli_close(&p.opened);
-    mem_free(p.text);
-    mem_free(p.ids);
     int exit_code = cli_exit(c, code, &e);
     return exit_code == ERR_OK && p.is_held ? EXIT_HOLD : exit_code;
 }

@@ -1,11 +1,11 @@
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/record_text.h"
 #include "jobs/curve.h"
 #include "jobs/profile.h"
 
@@ -13,24 +13,14 @@ struct trace_command {
     struct model_options model;
     const char *file, *out, *budgets;
     struct opened opened;
-    char *text;
-    int32_t *ids;
+    char *text; /* of the trace that is replayed */
     size_t n_text, n_ids;
     struct profile profile;
     struct usage usage; /* of the profile */
 };
 
-static bool print_progress(void *user, size_t n_done)
-{
-    const struct trace_command *t = user;
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r%zu of %zu tokens ", n_done, t->n_ids);
-    return !cli_interrupted();
-}
-
 static err_code record(struct trace_command *t, struct err *e)
 {
-    moebius_error error;
     struct output_file f;
     t->file = cli_file_or_piped(t->file);
     if (!t->file || !t->out)
@@ -38,18 +28,7 @@ static err_code record(struct trace_command *t, struct err *e)
     if (t->budgets)
         return err_set(e, ERR_USAGE, "--budgets: expected with replay FILE alone");
     TRY(output_file_check(t->out, e));
-    TRY(cli_open_engine(&t->model, &t->opened, e));
-    TRY(cli_read_file(t->file, &t->text, &t->n_text, e));
-    if (moebius_tokenize(moebius_engine_vocab(t->opened.engine), t->text, t->n_text, true, false, &t->ids, &t->n_ids,
-                         &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
-    TRY(cli_open_session(&t->model, t->model.n_ctx, &t->opened, e));
-    cli_catch_interrupt();
-    const struct profile_params params = {.n_ctx = (size_t)t->model.n_ctx, .progress = print_progress, .user = t};
-    err_code code = profile_record(t->opened.engine, t->opened.session, t->ids, t->n_ids, &params, &t->profile, e);
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r%40s\r", "");
-    TRY(code);
+    TRY(record_text(&t->model, t->file, 0, &t->opened, &t->profile, &t->n_ids, e));
     if ((size_t)t->profile.trace.n_tok < t->n_ids)
         return err_set(e, ERR_CANCELLED, "interrupted after %lld of %zu tokens; no file is written",
                        (long long)t->profile.trace.n_tok, t->n_ids);
@@ -98,7 +77,6 @@ static int run(const struct command *c, int argc, char **argv)
     usage_close(&t.usage);
     cli_close(&t.opened);
     mem_free(t.text);
-    mem_free(t.ids);
     return cli_exit(c, code, &e);
 }
 

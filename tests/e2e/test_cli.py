@@ -118,6 +118,15 @@ def test_results_are_for_people_or_for_programs():
     fails(7, "generate", DEMO, "-p", "a", "--ram", "20M", says=["of which 24 MiB are a reserve"])
 
 
+def test_line_ends_change_no_record_of_experts():
+    text, traces = "Once upon a time\nthere was a cat.\n" * 9, []
+    for ends in "\n", "\r\n":
+        open(tmp("ends.txt"), "w", newline="").write(text.replace("\n", ends))
+        run("trace", DEMO, "-f", tmp("ends.txt"), "-o", tmp("ends.trace"), "-c", 64)
+        traces.append((open(tmp("ends.trace")).read(), out("profile", DEMO, "-f", tmp("ends.txt"), "-c", 64)))
+    assert traces[0] == traces[1]
+
+
 def test_quantize_replaces_nothing_unasked():
     target = tmp("once.gguf")
     report = out("quantize", DEMO, target, "--type", "Q4_0", "--pure")
