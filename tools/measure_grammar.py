@@ -32,7 +32,7 @@ def run(program, model, schema, lines):
         lines_path.write_text("".join(line + "\n" for line in lines))
         command = [program, "grammar", "--json", "--schema", schema_path, "--check", lines_path]
         done = subprocess.run(command + (["-m", model] if model else []), capture_output=True, text=True, check=False)
-    return json.loads(done.stdout) if done.stdout else {"compiles": False, "error": done.stderr}
+    return json.loads(done.stdout) if done.stdout else {"enforced_whole": False, "error": done.stderr}
 
 
 def percentile(values, share):
@@ -55,7 +55,7 @@ def main():
         texts = [json.dumps(t["data"], **STYLES[i % len(STYLES)]) for i, t in enumerate(tests)]
         report = run(options.program, options.model, case["schema"], texts)
         n_schema += 1
-        if not report["compiles"]:
+        if not report["enforced_whole"]:
             continue
         n_compile += 1
         compile_us.append(report["compile_us"])

@@ -161,8 +161,9 @@ static err_code print_json(struct grammar_command *j, const char *failed, struct
         const char *pointer, *keyword = moebius_grammar_unenforced(j->grammar, i, &pointer);
         ok &= json_array_append_new(unenforced, json_pack("{s:s, s:s}", "keyword", keyword, "pointer", pointer)) == 0;
     }
-    json_t *report = json_pack("{s:b, s:o, s:O, s:f}", "compiles", !failed && n == 0, "unenforced", unenforced,
-                               "instances", j->instances, "compile_us", (double)j->compile_ns / 1e3);
+    json_t *report =
+        json_pack("{s:b, s:b, s:o, s:O, s:f}", "compiles", !failed, "enforced_whole", !failed && n == 0, "unenforced",
+                  unenforced, "instances", j->instances, "compile_us", (double)j->compile_ns / 1e3);
     if (failed)
         ok &= json_object_set_new(report, "error", json_text(failed, strlen(failed))) == 0;
     if (j->n_mask) {

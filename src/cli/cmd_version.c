@@ -33,14 +33,42 @@ static bool next_fact(const char **at, char *name, char *value, size_t n_bytes)
     return true;
 }
 
+/* The words of a value as a list, but for those in brackets; they have commas or blanks between them. */
+static json_t *make_list(const char *value, bool in_brackets)
+{
+    json_t *list = json_array();
+    bool is_in = false;
+    for (const char *p = value; *(p += strspn(p, ", "));) {
+        is_in = is_in || *p == '(';
+        p += *p == '(';
+        size_t n = strcspn(p, ", )");
+        if (is_in == in_brackets)
+            json_array_append_new(list, json_stringn(p, n));
+        p += n;
+        is_in = is_in && *p != ')';
+        p += *p == ')';
+    }
+    return list;
+}
+
+/* In brackets are the kernels that a device has. */
+static void add_fact(json_t *all, char *name, const char *value)
+{
+    for (char *p = name; *p; p++)
+        *p = *p == ' ' ? '_' : *p;
+    json_object_set_new(all, name, make_list(value, false));
+    if (strchr(value, '('))
+        json_object_set_new(all, "kernels", make_list(value, true));
+}
+
 static err_code print_json(struct err *e)
 {
     char name[FACT_BYTES], value[FACT_BYTES];
     json_t *all =
-        json_pack("{s:s, s:s, s:s, s:i, s:b}", "version", moebius_version(), "line editor", line_editor_name(), "pull",
+        json_pack("{s:s, s:s, s:s, s:i, s:b}", "version", moebius_version(), "line_editor", line_editor_name(), "pull",
                   pull_library(), "landlock", sandbox_landlock_version(), "seccomp", sandbox_has_seccomp());
     for (const char *at = moebius_build_info(); all && next_fact(&at, name, value, sizeof name);)
-        json_object_set_new(all, name, json_string(value));
+        add_fact(all, name, value);
     if (!all)
         return err_nomem(e, FACT_BYTES, "the version");
     json_dumpf(all, stdout, JSON_INDENT(2));

@@ -104,7 +104,9 @@ def test_results_are_for_people_or_for_programs():
     assert text.startswith(f"perplexity {r['perplexity']:.4f} +- {r['error']:.4f} ") and r["n_ctx"] == 64 and r["n_scored"] == 62
     assert "1 window of 64" in out("ppl", DEMO, "-c", 64, "--chunks", 1, stdin=story)
     version, lines = json.loads(out("version", "--json")), out("version").splitlines()
-    assert f"moebius {version['version']}" == lines[0] and "qwen3moe" in version["architectures"].split()
+    assert f"moebius {version['version']}" == lines[0] and "qwen3moe" in version["architectures"]
+    assert "pread" in version["reads"] and "cpu" in version["devices"] and version["kernels"][0] == "scalar"
+    assert all(re.fullmatch(r"[a-z_]+", name) for name in version) and all(version["architectures"]), version
     assert max(map(len, lines)) <= 80
     fails(2, "bench", DEMO, "--csv", "--json", says=["--csv and --json: choose one"])
     table = out("bench", DEMO, "-p", 8, "-n", 4, "-r", 1, "--ops")
