@@ -178,6 +178,23 @@ static err_code plan(struct quantize *z, struct err *e)
     return mix_check_rules(z->mix, e);
 }
 
+/* Below 3 bits a weight importances decide what a model is still good for; those that are ternary already need none. */
+static void warn_of_few_bits(const struct quantize *z)
+{
+    enum { FEW = 3 };
+    const struct quant_info *least = NULL;
+    for (size_t i = 0; i < z->n_job && !z->imatrix; i++) {
+        const struct quant_info *to = z->jobs[i].to;
+        bool is_ternary = to && (to->type == QUANT_TQ1_0 || to->type == QUANT_TQ2_0);
+        if (to && !is_ternary && 8 * to->block_bytes < FEW * to->block_len &&
+            (!least || to->block_bytes * least->block_len < least->block_bytes * to->block_len))
+            least = to;
+    }
+    if (least)
+        fprintf(z->report, "%s without an importance matrix loses much: moebius imatrix makes one (--imatrix)\n",
+                least->name);
+}
+
 /* ---- the whole ----------------------------------------------------------------------------------------------- */
 
 /* OUT must not be one of the files that are read. */
@@ -249,6 +266,7 @@ static err_code run(struct quantize *z, struct err *e)
     if (p->imatrix)
         TRY(imatrix_open(&z->imatrix, p->imatrix, e));
     TRY(plan(z, e));
+    warn_of_few_bits(z);
     TRY(pool_create(&z->pool, p->n_threads ? p->n_threads : cpu_n_available(), e));
     TRY(quant_tables_create(&z->tables, e));
     TRY(open_part(z, e));

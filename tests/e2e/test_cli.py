@@ -742,6 +742,8 @@ def test_quantize_makes_models_that_run():
     same = tmp("same.gguf")
     run("quantize", "--force", DEMO, same, "--type", "Q4_K_M", "-t", "3")
     assert open(same, "rb").read() == open(small, "rb").read(), "the bytes depend on the threads"
+    assert "importance" not in report
+    assert "Q2_K without an importance matrix loses much: moebius imatrix" in out("quantize", "--force", DEMO, small, "--type", "Q2_K")
     report = out("quantize", "--force", DEMO, small, "--type", "MOE_Q2_K", "--rule", "^output=Q4_0", "--rule", "output|embd=Q8_0")
     assert re.search(r"^output.weight +Q4_0 ", report, re.M) and "token_embd.weight  " not in report
     assert set(types_in(small)) == {"Q2_K", "Q3_K", "Q6_K", "Q8_0", "Q4_0", "F32"}
