@@ -57,9 +57,8 @@ static err_code say_memory(struct bytes *b, const struct plan *p, struct err *e)
     if (p->vram_bytes && p->vram_limit)
         SAY("of %.1f MiB of VRAM\n", mib(p->vram_limit));
     if (p->ram_limit)
-        SAY("of %.1f MiB of memory, of which %.1f are kept back for what can't be counted before; with %.1f it just "
-            "works\n",
-            mib(p->ram_limit), mib(p->reserve_bytes), mib(p->least_bytes));
+        SAY("of %.1f MiB of memory; %.1f of them stay in reserve; the least that works is %.1f\n", mib(p->ram_limit),
+            mib(p->reserve_bytes), mib(p->least_bytes));
     if (p->n_expert)
         SAY("slots for %" PRId64 " of %" PRId64 " experts%s", p->n_slot, p->n_expert,
             p->miss > 0 ? "" : ": none is read while the model runs\n");
@@ -96,8 +95,8 @@ static err_code say_speeds(struct bytes *b, const struct plan *p, struct err *e)
     if (p->settings.n_texts > 1)
         TRY(say_speed(b, "decode, one of them alone", &p->decode_one, e));
     TRY(say_speed(b, "prefill", &p->prefill, e));
-    if (!has_forecast)
-        SAY("no receipts say how much of that is reached: ceilings, which nothing real reaches\n");
+    if (!has_forecast && (p->decode.ceiling > 0 || p->prefill.ceiling > 0))
+        SAY("no earlier runs to go by (moebius receipts): these are upper bounds, and real runs stay below them\n");
     return code;
 }
 
@@ -105,7 +104,9 @@ static err_code say_prompts(struct bytes *b, const struct plan *p, struct err *e
 {
     err_code code = ERR_OK;
     if (!(p->prompts[0].s > 0)) {
-        SAY("\nseconds to the first token: unknown, as are the processor's peaks\n");
+        SAY("\nseconds to the first token: unknown, as are the processor's peaks: `moebius probe` measures them once, "
+            "in "
+            "some seconds\n");
         return code;
     }
     SAY("\n%-28s %12s %12s%s\n", "seconds to the first token", "at least", "from cache",

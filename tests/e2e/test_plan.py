@@ -52,6 +52,13 @@ def test_rows_add_up_and_what_fits_is_not_refused():
         assert "experts" in run("plan", "-m", model).stdout.decode()
 
 
+def test_what_is_unknown_names_what_makes_it_known():
+    said = run("plan", "-m", DEMO).stdout.decode()
+    assert "unknown, as are the processor's peaks: `moebius probe` measures them once" in said and "upper bounds" not in said, said
+    known = run("plan", "-m", DEMO, "--machine", MACHINES + "laptop.json", "--no-receipts").stdout.decode()
+    assert "moebius probe" not in known and "\nno earlier runs to go by (moebius receipts): these are upper bounds" in known, known
+
+
 def test_weights_and_experts_take_what_was_planned():
     """The ledger of a run, which is exact; F32 matrices may be kept in half, in each of the layers one."""
     for model in DEMO, *(f"{GOLDEN}/{m}.gguf" for m in ("olmoe", "deepseek2", "qwen3next", "gpt_oss", "llama4")):
