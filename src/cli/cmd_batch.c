@@ -223,7 +223,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--input,-i", OPT_INPUT, &j.input, "FILE", "the requests, a line of JSON each (-: standard input)", 0, 0, 0},
         {"--output,-o", OPT_OUTPUT, &j.output, "FILE", "the answers; those that are there are not computed again", 0, 0,
          0},
-        {"--texts", OPT_INT, &j.n_texts, "N", "texts at once at most (16)", 1, MAX_TEXTS, 0},
+        {"--texts", OPT_INT, &j.n_texts, "N", "texts at once (parallel sequences) at most (16)", 1, MAX_TEXTS, 0},
         DRAFT_OPTIONS(j.model),
         {"--state", OPT_SIZE, &j.model.state_bytes, "SIZE", "memory for their state (half of the machine's)", 0, 0, 0,
          GROUP_MEMORY},

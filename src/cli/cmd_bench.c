@@ -72,8 +72,9 @@ static void print_work(const char *name, const struct bench_phase *p)
 static void print_unsteady(const struct bench_result *r, const char *name, const struct bench_phase *p)
 {
     if (p->n_unsteady)
-        printf("%s: the roof changed by more than a tenth during %lld of %lld tokens, and\n"
-               "the part of it is that of the others, in rounds that have others\n",
+        printf("%s: memory or units changed speed by more than 10%% during %lld of %lld\n"
+               "tokens (a shared machine?); these are left out of 'part of the roof', except in\n"
+               "rounds that have no others\n",
                name, (long long)p->n_unsteady, (long long)(p->n_tok * r->n_round));
 }
 

@@ -206,7 +206,7 @@ static int run(const struct command *c, int argc, char **argv)
         {"--cors", OPT_LIST, &j.origins, "ORIGIN", "pages of ORIGIN may use the server; * : all; again: more", 0, 0, 0,
          GROUP_SERVER},
         {"--alias", OPT_STRING, &j.alias, "NAME", "what the model is called (its file's name)", 0, 0, 0, GROUP_SERVER},
-        {"--texts", OPT_INT, &j.n_texts, "N", "texts at once at most (8)", 1, MAX_TEXTS, 0},
+        {"--texts", OPT_INT, &j.n_texts, "N", "texts at once (parallel sequences) at most (8)", 1, MAX_TEXTS, 0},
         DRAFT_OPTIONS(j.model),
         {"--queue", OPT_INT, &j.n_queue, "N", "texts that may wait for a place (64); others get 503", 0, 1e6, 0,
          GROUP_SERVER},

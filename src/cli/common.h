@@ -101,7 +101,7 @@ struct model_options {
     {"--deterministic", OPT_FLAG, &(o).deterministic, "", "--car goes by what is used, not by when reads end", 0, 0,   \
      0, GROUP_CAR}
 #define DRAFT_OPTIONS(o)                                                                                               \
-    {"--draft", OPT_INT, &(o).n_draft, "N", "guess up to N next tokens, where that is faster (0)", 0, DRAFT_MOST, 0,     \
+    {"--draft", OPT_INT, &(o).n_draft, "N", "speculative decoding: guess up to N next tokens, where that is faster (0: off)", 0, DRAFT_MOST, 0,     \
      GROUP_MACHINE},                                                                                                   \
     {"--no-mtp", OPT_FLAG, &(o).no_mtp, "", "guess by what texts repeat alone, not by the model's MTP layer", 0, 0, 0,  \
      GROUP_MACHINE}
