@@ -47,7 +47,7 @@ static void print_known(void)
     printf("%-16s %-52s %s\n", "architecture", "models", "status");
     for (int i = 0; i < N_KNOWN; i++)
         printf("%-16s %-52s %s\n", known[i].architecture, known[i].models, known[i].status);
-    printf("\nexact at toy size: a small model of random weights has the logits of an independent engine\n"
+    printf("\nexact at toy size: a small model of random weights has the logits of an independent engine or model\n"
            "run with published weights: so far of no family\n"
            "experimental: its parts are those of others; no model of it has been compared\n");
 }
