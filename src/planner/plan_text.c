@@ -105,8 +105,7 @@ static err_code say_prompts(struct bytes *b, const struct plan *p, struct err *e
     err_code code = ERR_OK;
     if (!(p->prompts[0].s > 0)) {
         SAY("\nseconds to the first token: unknown, as are the processor's peaks: `moebius probe` measures them once, "
-            "in "
-            "some seconds\n");
+            "in some seconds\n");
         return code;
     }
     SAY("\n%-28s %12s %12s%s\n", "seconds to the first token", "at least", "from cache",
