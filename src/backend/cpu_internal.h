@@ -114,7 +114,6 @@ static inline void cpu_act_mul(const struct kernels *k, enum act_fn act, float l
 
 /* The functions of base/mem.h, whose bytes count as this device's, too. For all of its memory. Thread-safe. */
 void *cpu_map(struct cpu *c, size_t n_bytes, enum mem_tag tag);
-void *cpu_try_map(struct cpu *c, size_t n_bytes, enum mem_tag tag);
 void cpu_unmap(struct cpu *c, void *p, size_t n_bytes, enum mem_tag tag);
 MUST_USE bool cpu_commit(struct cpu *c, size_t n_bytes, enum mem_tag tag);
 void cpu_decommit(struct cpu *c, void *p, size_t n_bytes, enum mem_tag tag);

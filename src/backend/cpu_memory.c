@@ -5,7 +5,7 @@
 
 /* ---- the ledger ------------------------------------------------------------------------------------------------ */
 
-void *cpu_try_map(struct cpu *c, size_t n_bytes, enum mem_tag tag)
+static void *cpu_try_map(struct cpu *c, size_t n_bytes, enum mem_tag tag)
 {
     void *p = mem_try_map(n_bytes, tag);
     if (p)

@@ -16,7 +16,7 @@ struct logits {
     int32_t *ids;
     size_t n_ids, first;
     struct output_file file, routing_file;
-    int64_t n_routed, layer_seen;
+    int64_t n_routed;
 };
 
 static bool write_row(void *user, size_t i, const float *row)

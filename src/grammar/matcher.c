@@ -163,7 +163,7 @@ struct thread_set matcher_pop(struct grammar_matcher *m, struct thread t, uint32
     return to;
 }
 
-bool matcher_may_end(struct grammar_matcher *m, struct thread_set at)
+static bool matcher_may_end(struct grammar_matcher *m, struct thread_set at)
 {
     for (uint32_t i = 0; i < at.n; i++) {
         struct thread t = m->threads.at[at.first + i];

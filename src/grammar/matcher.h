@@ -57,7 +57,6 @@ struct thread_set {
 struct thread_set matcher_step(struct grammar_matcher *m, struct thread_set from, uint8_t byte);
 /* The set that a thread becomes when the value on top ends with these verdicts. */
 struct thread_set matcher_pop(struct grammar_matcher *m, struct thread t, uint32_t result);
-bool matcher_may_end(struct grammar_matcher *m, struct thread_set at);
 void matcher_fill_mask(struct grammar_matcher *m, uint64_t *bits);
 
 #endif

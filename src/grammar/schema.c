@@ -66,14 +66,15 @@ const char *pointer_to(struct schema_compiler *c, const char *pointer, const cha
     return s;
 }
 
-const char *pointer_to_index(struct schema_compiler *c, const char *pointer, size_t index)
+static const char *pointer_to_index(struct schema_compiler *c, const char *pointer, size_t index)
 {
     char text[24];
     snprintf(text, sizeof text, "%zu", index);
     return pointer ? pointer_to(c, pointer, text) : NULL;
 }
 
-err_code schema_number(struct schema_compiler *c, const json_t *json, const char *pointer, uint32_t *schema)
+/* The number of the schema that a JSON value is, which is compiled later if it is new. */
+static err_code schema_number(struct schema_compiler *c, const json_t *json, const char *pointer, uint32_t *schema)
 {
     uint32_t words[2] = {(uint32_t)(uintptr_t)json, (uint32_t)((uint64_t)(uintptr_t)json >> 32)};
     if (!pointer)
@@ -138,7 +139,7 @@ err_code schema_add_group(struct schema_draft *d, enum group_kind kind, uint32_t
     return LIST_PUSH(&d->groups, g) ? ERR_OK : schema_no_memory(d->c);
 }
 
-err_code schema_add_count(struct schema_draft *d, uint32_t types, uint32_t min, uint32_t max)
+static err_code schema_add_count(struct schema_draft *d, uint32_t types, uint32_t min, uint32_t max)
 {
     struct program *p = d->c->p;
     if (min > max)

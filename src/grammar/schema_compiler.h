@@ -39,16 +39,12 @@ struct schema_draft {
 
 /* The pointer of part `key` of what `pointer` points to; NULL: no memory. */
 const char *pointer_to(struct schema_compiler *c, const char *pointer, const char *key);
-const char *pointer_to_index(struct schema_compiler *c, const char *pointer, size_t index);
 
-/* The number of the schema that a JSON value is, which is compiled later if it is new. */
-MUST_USE err_code schema_number(struct schema_compiler *c, const json_t *json, const char *pointer, uint32_t *schema);
 MUST_USE err_code schema_name(struct schema_compiler *c, const char *s, size_t n, uint32_t *name);
 MUST_USE err_code schema_add_term(struct schema_draft *d, uint32_t types, uint32_t term, bool negated);
 /* A group of schemas whose numbers are ids[0..n). */
 MUST_USE err_code schema_add_group(struct schema_draft *d, enum group_kind kind, uint32_t types, const uint32_t *ids,
                                    uint32_t n, uint32_t name);
-MUST_USE err_code schema_add_count(struct schema_draft *d, uint32_t types, uint32_t min, uint32_t max);
 /* A schema of its own, of what is in *s and these terms; *schema: its number. */
 MUST_USE err_code schema_add(struct schema_compiler *c, const struct schema *s, const struct schema_term *terms,
                              uint32_t n_term, uint32_t *schema);

@@ -69,7 +69,8 @@ err_code load_conv_parts(struct loader *l, int64_t layer, const char *key, const
     return turn(l, layer, r->n_tap, r->n_mixed, &all, 1, &r->conv, e);
 }
 
-err_code load_ssm_sizes(struct loader *l, struct recurrent *r, struct err *e)
+/* The sizes that ssm.* keys give: dk, dv, heads, n_alpha, n_mixed, n_out and n_tap. */
+static err_code load_ssm_sizes(struct loader *l, struct recurrent *r, struct err *e)
 {
     TRY(load_u32(l, "ssm.state_size", &r->dk, e));
     TRY(load_u32(l, "ssm.group_count", &r->n_head_k, e));

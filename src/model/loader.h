@@ -257,9 +257,6 @@ MUST_USE err_code load_conv_parts(struct loader *l, int64_t layer, const char *k
 MUST_USE err_code load_head_numbers(struct loader *l, int64_t layer, const char *name, int64_t n, struct tensor *out,
                                     struct err *e);
 
-/* The sizes that ssm.* keys give: dk, dv, heads, n_alpha, n_mixed, n_out and n_tap. */
-MUST_USE err_code load_ssm_sizes(struct loader *l, struct recurrent *r, struct err *e);
-
 /* A gated delta net as Qwen's families have it; grouped: as in backend.h, DELTA. */
 MUST_USE err_code load_delta_net(struct loader *l, int64_t layer, bool grouped, struct recurrent *d, struct err *e);
 

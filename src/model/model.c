@@ -8,7 +8,8 @@
 #include "model/ask.h"
 #include "model/loader.h"
 
-const char *model_arch_names(void)
+/* The known architectures, "llama, olmoe, ...", for messages. */
+static const char *model_arch_names(void)
 {
 #define ARCH(name, suffix) ", " name
     static const char names[] =

@@ -427,9 +427,6 @@ struct experts *model_experts_of(const struct model *m, int moe_layer);
 /* The bytes that model_load will read, for a progress display. */
 uint64_t model_load_bytes(const struct gguf *g);
 
-/* The known architectures, "llama, olmoe, ...", for messages. */
-const char *model_arch_names(void);
-
 /* ---- state ----------------------------------------------------------------------------------------------------- */
 
 /* Device memory that texts share for their caches and recurrent state. */

@@ -249,7 +249,7 @@ static void map_memory(struct making *k)
 
 /* ---- the context ------------------------------------------------------------------------------------------------- */
 
-bool plan_is_gpu(const struct making *k)
+static bool plan_is_gpu(const struct making *k)
 {
     return k->s->uses_gpu && k->m->n_gpu > 0;
 }

@@ -53,7 +53,6 @@ void plan_add_ram_flag(struct making *k);
 
 /* ---- GPUs (plan_gpu.c) ------------------------------------------------------------------------------------------- */
 
-bool plan_is_gpu(const struct making *k);
 uint64_t plan_vram_limit(const struct making *k); /* of all that have layers; 0: unknown */
 /* What they need with the experts of so many layers in the machine's memory. */
 uint64_t plan_vram_with(const struct making *k, int n_cpu_moe, int64_t n_ctx);

@@ -10,7 +10,7 @@
 #include "quant/quant_fit.h"
 #include "quant/quant_grids.h"
 
-void fit_book_open(struct fit_book *b, const int8_t *values, int n)
+static void fit_book_open(struct fit_book *b, const int8_t *values, int n)
 {
     *b = (struct fit_book){.n = n};
     for (int i = 0; i < n; i++) {
@@ -19,7 +19,8 @@ void fit_book_open(struct fit_book *b, const int8_t *values, int n)
     }
 }
 
-void fit_grid_open(struct fit_grid *g, const uint16_t *entries, int n, int n_dim, const int8_t *values, int n_level)
+static void fit_grid_open(struct fit_grid *g, const uint16_t *entries, int n, int n_dim, const int8_t *values,
+                          int n_level)
 {
     *g = (struct fit_grid){.entries = entries, .values = values, .n_dim = n_dim, .n_level = n_level};
     memset(g->index, -1, sizeof g->index);

@@ -82,7 +82,6 @@ struct fit_book {
     int n;
     float value[16], midway[16];
 };
-void fit_book_open(struct fit_book *b, const int8_t *values, int n);
 
 /* A grid (quant/quant_grids.h) in runs of entries with the same high byte, and the index of each combination of levels
  * (a number whose digits they are, the first weight's lowest) that it has. */
@@ -97,7 +96,6 @@ struct fit_grid {
     } runs[256];
     int16_t index[FIT_GRID_POINTS]; /* -1: the grid does not have it */
 };
-void fit_grid_open(struct fit_grid *g, const uint16_t *entries, int n, int n_dim, const int8_t *values, int n_level);
 
 struct quant_tables {
     const struct encoders *encoders; /* of this machine */

@@ -48,7 +48,7 @@ bool text_take_first(struct render *r, struct span *s, uint32_t *code)
     return true;
 }
 
-bool text_take_last(struct render *r, struct span *s, uint32_t *code)
+static bool text_take_last(struct render *r, struct span *s, uint32_t *code)
 {
     if (s->n == 0 || !charge(r, 0))
         return false;
@@ -424,7 +424,7 @@ static struct value method_join(struct render *r, struct value v, const struct v
 
 /* ---- find and replace ---------------------------------------------------------------------------------------- */
 
-struct value text_replace(struct render *r, struct span s, struct span from, struct span to, int64_t max)
+static struct value text_replace(struct render *r, struct span s, struct span from, struct span to, int64_t max)
 {
     struct text_builder t = {0};
     if (from.n == 0) { /* before each character, and at the end */

@@ -13,7 +13,6 @@ bool arg_is_given(struct value v);                                              
 /* Takes a character off an end of a text, and charges for it; false when there is none left or after a failure. All
  * that goes through the characters of a text does so with these. */
 bool text_take_first(struct render *r, struct span *s, uint32_t *code);
-bool text_take_last(struct render *r, struct span *s, uint32_t *code);
 struct span text_lstrip_space(struct render *r, struct span s);
 struct span text_rstrip_space(struct render *r, struct span s);
 
@@ -25,7 +24,6 @@ struct value text_center(struct render *r, struct value v, const struct value *a
 struct value filter_title(struct render *r, struct value v, const struct value *argv);
 struct value filter_replace(struct render *r, struct value v, const struct value *argv);
 
-struct value text_replace(struct render *r, struct span s, struct span from, struct span to, int64_t max);
 struct value text_lines(struct render *r, struct span s, bool keep_ends); /* a list */
 /* CODE_UPPER or CODE_LOWER: has it, and none of the other */
 bool text_has_case(struct render *r, struct span s, unsigned wanted);

@@ -100,9 +100,6 @@ void vk_uncount(struct vk *v, size_t n_bytes, enum mem_tag tag);
 size_t vk_held_bytes(struct backend *b, enum mem_tag tag);
 size_t vk_own_bytes(struct backend *b); /* 0 where it shares the host's */
 
-/* What tensors may take of the device's memory at present, allocated or not: by vulkan_set_limit, by the driver's
- * budget and by what the driver has refused. SIZE_MAX: no bound but the host's. */
-size_t vk_limit_bytes(struct vk *v);
 size_t vk_room_bytes(struct backend *b);
 bool vk_make_room(struct backend *b, size_t n_bytes);
 void vk_set_reclaim(struct backend *b, mem_reclaim_fn *reclaim, void *user);

@@ -21,7 +21,9 @@ static size_t budget_bytes(struct vk *v)
     return h.budget_bytes > h.usage_bytes ? have + (size_t)(h.budget_bytes - h.usage_bytes) : have;
 }
 
-size_t vk_limit_bytes(struct vk *v)
+/* What tensors may take of the device's memory at present, allocated or not: by vulkan_set_limit, by the driver's
+ * budget and by what the driver has refused. SIZE_MAX: no bound but the host's. */
+static size_t vk_limit_bytes(struct vk *v)
 {
     size_t limit = atomic_load(&v->asked_bytes), found = atomic_load(&v->found_bytes);
     limit = found < limit ? found : limit;

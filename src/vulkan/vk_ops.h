@@ -61,8 +61,6 @@ struct vk_spread vk_spread(const struct vk *v, int64_t n);
 
 /* ---- products that read a norm (vk_ops_products.c) ------------------------------------------------------------- */
 
-/* Whether a workgroup of a MATMUL or ROUTE has room for its normed input, a row. */
-bool vk_norm_fits(const struct vk *v, const struct op *op);
 /* The norm that is the input of such an operation, which is recorded next, if it may compute it for itself; else NULL.
  */
 const struct vk_norm *vk_norm_of(struct vk *v, const struct op *op);

@@ -67,7 +67,8 @@ static int count_matrices(const struct op *op)
     return n;
 }
 
-bool vk_norm_fits(const struct vk *v, const struct op *op)
+/* Whether a workgroup of a MATMUL or ROUTE has room for its normed input, a row. */
+static bool vk_norm_fits(const struct vk *v, const struct op *op)
 {
     enum { PARTS = 2, ROUTE_SUMS = GROUP + 4, WORDS = 64 };
     enum { SUMS = GROUP + PARTS * (4 * GROUP + ROWS) }; /* four of each thread, and the products */
