@@ -2,17 +2,11 @@
  * renormalised; a shared expert. */
 #include "model/loader.h"
 
-static const struct transformer_rules rules = {
-    .rope = ROPE_NORMAL,
-    .moe = {.score = ROUTE_SOFTMAX, .norm_weights = true},
-};
-
 err_code arch_ernie4_5_load(struct loader *l, struct err *e)
 {
-    return load_transformer(l, &rules, e);
-}
-
-err_code arch_ernie4_5_moe_load(struct loader *l, struct err *e)
-{
+    static const struct transformer_rules rules = {
+        .rope = ROPE_NORMAL,
+        .moe = {.score = ROUTE_SOFTMAX, .norm_weights = true},
+    };
     return load_transformer(l, &rules, e);
 }

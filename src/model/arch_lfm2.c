@@ -17,7 +17,7 @@ static err_code load_short_conv(struct loader *l, int64_t layer, struct recurren
     return load_weight(l, layer, "shortconv.out_proj.weight", n, n, &r->out, e);
 }
 
-static err_code load_lfm2(struct loader *l, struct err *e)
+err_code arch_lfm2_load(struct loader *l, struct err *e)
 {
     static const struct transformer_rules rules = {
         .rope = ROPE_NEOX,
@@ -26,14 +26,4 @@ static err_code load_lfm2(struct loader *l, struct err *e)
         .moe = {.score = ROUTE_SIGMOID, .norm_weights = true},
     };
     return load_transformer(l, &rules, e);
-}
-
-err_code arch_lfm2_load(struct loader *l, struct err *e)
-{
-    return load_lfm2(l, e);
-}
-
-err_code arch_lfm2moe_load(struct loader *l, struct err *e)
-{
-    return load_lfm2(l, e);
 }

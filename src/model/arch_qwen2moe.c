@@ -2,14 +2,8 @@
  * a shared expert behind a sigmoid gate. */
 #include "model/loader.h"
 
-static const struct transformer_rules rules = {.rope = ROPE_NEOX, .moe = {.score = ROUTE_SOFTMAX}};
-
 err_code arch_qwen2_load(struct loader *l, struct err *e)
 {
-    return load_transformer(l, &rules, e);
-}
-
-err_code arch_qwen2moe_load(struct loader *l, struct err *e)
-{
+    static const struct transformer_rules rules = {.rope = ROPE_NEOX, .moe = {.score = ROUTE_SOFTMAX}};
     return load_transformer(l, &rules, e);
 }

@@ -2,28 +2,12 @@
  * qwen3vlmoe are the same for text: all sections of their rope turn by one position. */
 #include "model/loader.h"
 
-static const struct transformer_rules rules = {
-    .rope = ROPE_NEOX,
-    .qk_norm = QK_NORM_HEAD,
-    .moe = {.score = ROUTE_SOFTMAX, .norm_weights = true},
-};
-
 err_code arch_qwen3_load(struct loader *l, struct err *e)
 {
-    return load_transformer(l, &rules, e);
-}
-
-err_code arch_qwen3moe_load(struct loader *l, struct err *e)
-{
-    return load_transformer(l, &rules, e);
-}
-
-err_code arch_qwen3vl_load(struct loader *l, struct err *e)
-{
-    return load_transformer(l, &rules, e);
-}
-
-err_code arch_qwen3vlmoe_load(struct loader *l, struct err *e)
-{
+    static const struct transformer_rules rules = {
+        .rope = ROPE_NEOX,
+        .qk_norm = QK_NORM_HEAD,
+        .moe = {.score = ROUTE_SOFTMAX, .norm_weights = true},
+    };
     return load_transformer(l, &rules, e);
 }

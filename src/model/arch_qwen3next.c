@@ -28,11 +28,6 @@ err_code arch_qwen3next_load(struct loader *l, struct err *e)
     return load_hybrid(l, true, e);
 }
 
-err_code arch_qwen35moe_load(struct loader *l, struct err *e)
-{
-    return load_hybrid(l, false, e);
-}
-
 err_code arch_qwen35_load(struct loader *l, struct err *e)
 {
     return load_hybrid(l, false, e);
