@@ -358,6 +358,8 @@ MUST_USE err_code engine_memory_session(moebius_engine *g, engine_create_fn *cre
 bool engine_shares_memory(const moebius_engine *g);
 /* Before a pass of n_tok tokens: has experts' slots leave room for what its operations keep besides their results. */
 void engine_memory_pass(moebius_engine *g, int64_t n_tok);
+/* What places beside the first device take in the host's memory to compute n_tok tokens, at most. */
+size_t engine_places_bytes(const moebius_engine *g, int64_t n_tok);
 size_t engine_kept_bytes(const moebius_engine *g); /* what of that scratch has not taken yet */
 
 /* ---- warm.c ---------------------------------------------------------------------------------------------------- */

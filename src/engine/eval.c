@@ -91,7 +91,8 @@ static err_code replace_work(moebius_engine *g, int64_t n_batch, struct err *e)
     TRY(code);
     g->n_batch = g->n_work = n_batch;
     if (n_batch)
-        g->token_bytes = model_work_token_bytes(g->work) + (size_t)model_scratch_bytes(g->model, 1);
+        g->token_bytes = model_work_token_bytes(g->work) + (size_t)model_scratch_bytes(g->model, 1) +
+                         engine_places_bytes(g, n_batch) / (size_t)n_batch;
     return ERR_OK;
 }
 

@@ -55,12 +55,10 @@ struct gpu_need engine_gpu_need(const moebius_engine *g)
 static err_code whole_bytes(const moebius_engine *g, size_t *n_bytes, struct err *e)
 {
     const struct gpu_need need = engine_gpu_need(g);
-    bool any_here = false;
     TRY(engine_gpu_bound(g, 0, &need, e));
-    for (int i = 0; i < g->n_device; i++)
-        any_here |= !engine_has_own_memory(g, i);
     *n_bytes = engine_has_own_memory(g, 0) ? 0 : (size_t)need.layers;
-    *n_bytes += any_here ? (size_t)need.least_experts : 0;
+    for (int i = 0; i < g->n_device; i++)
+        *n_bytes += engine_has_own_memory(g, i) ? 0 : (size_t)need.least_experts;
     return ERR_OK;
 }
 
@@ -160,7 +158,7 @@ static void shrink(moebius_engine *g, size_t lack, size_t free_bytes)
     m->from_bytes = m->from_bytes ? m->from_bytes : g->limit_bytes;
     set_limit(g, wanted < g->limit_bytes ? wanted : g->limit_bytes);
     reclaim(g, 1);
-    size_t after = mem_total_bytes(), least = after + g->spare_bytes;
+    size_t after = mem_total_bytes(), least = after + g->spare_bytes + engine_places_bytes(g, g->n_batch);
     if (g->limit_bytes < least)
         set_limit(g, least < m->from_bytes ? least : m->from_bytes);
     if (m->told_ns && m->short_ns - m->told_ns < tell_ns)
@@ -264,17 +262,30 @@ bool engine_shares_memory(const moebius_engine *g)
     return g->is_limited && n_stage_here(g) > 0;
 }
 
+size_t engine_places_bytes(const moebius_engine *g, int64_t n_tok)
+{
+    size_t n = 0;
+    for (int i = g->n_stage; i < g->n_device; i++) {
+        if (!g->devices[i].compute || engine_has_own_memory(g, i))
+            continue;
+        size_t rooms = compute_room_bytes(g->devices[i].compute, n_tok);
+        n += rooms + (size_t)plan_spare_bytes(rooms, model_scratch_bytes(g->model, n_tok));
+    }
+    return n;
+}
+
 size_t engine_kept_bytes(const moebius_engine *g)
 {
     size_t now = mem_mapped_bytes(MEM_SCRATCH);
     if (!engine_shares_memory(g))
-        return g->spare_bytes;
+        return g->spare_bytes + engine_places_bytes(g, g->n_batch);
     return now < g->scratch_bytes ? g->scratch_bytes - now : 0;
 }
 
 void engine_memory_pass(moebius_engine *g, int64_t n_tok)
 {
-    bool is_few = n_tok <= planning_few_tokens(g->n_batch);
+    int64_t n_few = planning_few_tokens(g->n_batch);
+    bool is_few = n_tok <= n_few;
     size_t room = is_few ? g->spare_bytes / PLAN_FEW_PART : g->spare_bytes, kept;
     if (!engine_shares_memory(g))
         return;
@@ -282,7 +293,7 @@ void engine_memory_pass(moebius_engine *g, int64_t n_tok)
         size_t more = (size_t)model_scratch_bytes(g->model, g->n_work);
         room = more > room ? more : room;
     }
-    g->scratch_bytes = g->work_bytes + room;
+    g->scratch_bytes = g->work_bytes + room + engine_places_bytes(g, is_few ? n_few : max_i64(g->n_batch, n_tok));
     mem_keep_for_scratch(g->scratch_bytes);
     kept = engine_kept_bytes(g);
     if (mem_room_bytes() < kept)
@@ -316,7 +327,7 @@ static err_code admit(moebius_engine *g, engine_create_fn *create, void *user, s
     /* an estimate of what operations will need; for more, experts give slots back */
     size_t spare = (size_t)plan_spare_bytes(session, scratch);
     spare = spare > g->spare_bytes ? spare : g->spare_bytes; /* of several sessions the largest decides */
-    size_t need = mem_total_bytes() + later - experts_more + spare;
+    size_t need = mem_total_bytes() + later - experts_more + spare + engine_places_bytes(g, g->n_batch);
     if (need > g->limit_bytes) {
         g->refused.need_bytes = need + g->overhead_bytes;
         return too_little(g, g->refused.need_bytes, "this session", e);

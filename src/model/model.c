@@ -1,5 +1,6 @@
 #include "model/model.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -259,6 +260,18 @@ static void sum_up(struct parts *x, const struct loader *l)
             size_cache(x, m, i);
 }
 
+static err_code check_room(const struct parts *x, const struct model *m, struct err *e)
+{
+    if (x->room >= x->all_least)
+        return ERR_OK;
+    double least = (double)x->all_least, percent = 100 * least / (double)x->all_most;
+    return err_set(e, ERR_LIMIT,
+                   "%zu bytes for routed experts are too few: the top-k experts of one layer%s need %zu (%.1f MiB, "
+                   "%.2f%% of all)",
+                   x->room, m->n_device > 1 ? ", on each device," : "", x->all_least, least / (1 << 20),
+                   ceil(percent * 100) / 100); /* so that this share is enough */
+}
+
 /* What a device with memory of its own gets, which experts_create bounds by the room there. */
 static size_t own_budget(const struct model_load_params *p, size_t most)
 {
@@ -273,11 +286,9 @@ static size_t budget_of(const struct parts *x, const struct loader *l, int devic
         return x->cache_bytes;
     if (backend_own_bytes(l->m->devices[device].device))
         return own_budget(l->p, x->most[device]);
-    size_t more = x->room > x->all_least ? x->room - x->all_least : 0, most = x->most[device], least = x->least[device];
+    size_t more = x->room - x->all_least, most = x->most[device], least = x->least[device];
     if (x->room >= x->all_most)
         return most;
-    if (!more) /* experts_create says what is missing */
-        return (size_t)((double)x->room * (double)most / (double)x->all_most) | 1;
     return least + (size_t)((double)more * (double)(most - least) / (double)(x->all_most - x->all_least));
 }
 
@@ -306,6 +317,7 @@ static err_code divide_and_load(struct loader *l, struct parts *x, struct err *e
     if (p->divide)
         TRY(p->divide(p->user, x->layers, x->slot_bytes, m->n_moe_layer, &m->division, e));
     sum_up(x, l);
+    TRY(check_room(x, m, e));
     for (int i = 0; i < m->n_device; i++) {
         TRY(create_experts(l, x, i, e));
         for (int j = 0; j < m->n_stage; j++)

@@ -78,6 +78,19 @@ void compute_close(struct compute **out)
     *out = NULL;
 }
 
+/* As take and fit_rows shape them; host_rows is small. */
+size_t compute_room_bytes(const struct compute *c, int64_t n_tok)
+{
+    size_t most = 0;
+    for (int i = 0; i < c->n_layer; i++) {
+        size_t n_pair = (size_t)(n_tok * c->rules[i].n_used), row = (size_t)c->rules[i].n_embd * sizeof(float);
+        size_t x = mem_length((size_t)n_tok * row), y = mem_length(n_pair * row),
+               ids = mem_length(n_pair * sizeof(float));
+        most = max_size(most, x + 2 * y + 3 * ids); /* y and packed; ids, weights and rows */
+    }
+    return most;
+}
+
 static err_code fit(struct compute *c, struct room *r, enum elem_type type, int64_t ne0, int64_t ne1, int64_t ne2,
                     struct err *e)
 {

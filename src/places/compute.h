@@ -32,6 +32,9 @@ void compute_predict(struct compute *c, int layer, const int32_t *ids, int64_t n
 /* finish_wait_ns and the bytes are place 0's to count: they stay 0. */
 struct place_layer_stats compute_layer_stats(const struct compute *c, int layer);
 
+/* Memory for the rows and results of calls of n_tok tokens, at most. */
+size_t compute_room_bytes(const struct compute *c, int64_t n_tok);
+
 /* Gives work space back, of this and of the device. */
 void compute_trim(struct compute *c);
 

@@ -243,7 +243,6 @@ static void a_failed_read_names_the_device_and_leaves_the_text_as_it_was(void **
 
 static void little_memory_is_shared_and_never_exceeded(void **state)
 {
-    moebius_error error;
     moebius_engine *g = open_path(demo, &(moebius_engine_options){.n_threads = 1});
     float *want = run(g);
     moebius_counters all = moebius_engine_counters(g);
@@ -256,10 +255,31 @@ static void little_memory_is_shared_and_never_exceeded(void **state)
     assert_true(c.expert_bytes <= (uint64_t)o.expert_ram_bytes);
     assert_int_equal(c.expert_all_bytes, all.expert_all_bytes);
     moebius_engine_close(&g);
-    const moebius_engine_options few = {.devices = "cpu:1,cpu:1", .expert_ram_bytes = 4096};
-    assert_int_equal(moebius_engine_open(&g, demo, &few, &error), MOEBIUS_LIMIT);
-    assert_non_null(strstr(error.text, "too few"));
     free(want);
+}
+
+/* A refusal names the number that was asked for, and one for all devices that is enough. */
+static void too_little_for_experts_is_refused_with_what_is_enough(void **state)
+{
+    static const char *const devices[] = {"cpu:1", "cpu:1,cpu:1", "cpu:1,cpu:1,cpu:1"};
+    moebius_error error;
+    moebius_engine *g;
+    for (int i = 0; i < 3; i++) {
+        moebius_engine_options o = {.devices = devices[i], .split = i ? "layers" : NULL, .expert_ram_bytes = 4096};
+        assert_int_equal(moebius_engine_open(&g, demo, &o, &error), MOEBIUS_LIMIT);
+        assert_ptr_equal(strstr(error.text, "4096 bytes for routed experts are too few"), error.text);
+        const char *need = strstr(error.text, " need "), *share = strstr(error.text, "MiB, ");
+        assert_true(need && share);
+        o.expert_ram_bytes = strtoll(need + 6, NULL, 10) - 1;
+        assert_int_equal(moebius_engine_open(&g, demo, &o, NULL), MOEBIUS_LIMIT);
+        o.expert_ram_bytes++;
+        g = open_path(demo, &o);
+        moebius_engine_close(&g);
+        o.expert_ram_bytes = 0;
+        o.expert_ram_share = strtod(share + 5, NULL) / 100;
+        g = open_path(demo, &o);
+        moebius_engine_close(&g);
+    }
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* whose own memory grows by more */
@@ -290,6 +310,52 @@ static void sessions_get_their_memory_from_all_devices(void **state)
     assert_true(c.weight_bytes + c.expert_bytes + c.context_bytes + c.work_bytes < (uint64_t)o.ram_bytes);
     moebius_engine_close(&g);
     free(want);
+}
+
+/* The least memory that a session is said to need, as moebius_session_open says it. */
+static int64_t stated_for(moebius_engine_options o, const moebius_session_options *so)
+{
+    moebius_error error;
+    moebius_session *s;
+    o.ram_bytes = 1 << 20;
+    moebius_engine *g;
+    assert_int_equal(moebius_engine_open(&g, demo, &o, &error), MOEBIUS_LIMIT);
+    o.ram_bytes = stated_bytes(&error);
+    g = open_path(demo, &o);
+    assert_int_equal(moebius_session_open(&s, g, so, &error), MOEBIUS_LIMIT);
+    moebius_engine_close(&g);
+    return stated_bytes(&error);
+}
+
+static void expect_enough(const moebius_engine_options *o, const moebius_session_options *so)
+{
+    moebius_session *s;
+    moebius_error error;
+    moebius_engine *g = open_path(demo, o);
+    must(moebius_session_open(&s, g, so, &error), &error);
+    feed(s, g, 0, 400, so->n_batch);
+    feed(s, g, 400, 420, 1);
+    moebius_session_close(&s);
+    moebius_engine_close(&g);
+}
+
+/* Other devices' work space is counted before a session is admitted, and kept from slots afterwards. */
+static void memory_that_is_said_to_be_enough_is_enough(void **state)
+{
+    static const struct {
+        const char *devices, *split;
+        int n_batch;
+    } tries[] = {{"cpu:1,cpu:1,cpu:1,cpu:1", NULL, 512},
+                 {"cpu:1,cpu:1", "layers", 512},
+                 {"cpu:1,cpu:1", "last:2", 512},
+                 {"cpu:2,cpu:1", "experts:0,1", 16}};
+    for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
+        moebius_engine_options o = {.devices = tries[i].devices, .split = tries[i].split};
+        const moebius_session_options so = {.n_ctx = 512, .n_batch = tries[i].n_batch};
+        o.ram_bytes = stated_for(o, &so);
+        for (int more = 0; more < 4; more++, o.ram_bytes += 3 << 20)
+            expect_enough(&o, &so);
+    }
 }
 
 /* Where memory is short the copies go first; the other device loses no more than what it needs to work with. */
@@ -410,8 +476,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_text_that_was_cancelled_anywhere_goes_on_with_the_same_bits),
         cmocka_unit_test(a_failed_read_names_the_device_and_leaves_the_text_as_it_was),
         cmocka_unit_test(little_memory_is_shared_and_never_exceeded),
+        cmocka_unit_test(too_little_for_experts_is_refused_with_what_is_enough),
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         cmocka_unit_test(sessions_get_their_memory_from_all_devices),
+        cmocka_unit_test(memory_that_is_said_to_be_enough_is_enough),
         cmocka_unit_test(a_cache_gives_its_memory_back_first),
 #endif
         cmocka_unit_test(devices_and_splits_that_make_no_sense_are_refused),
