@@ -99,7 +99,10 @@ static void note_hugetlb(const moebius_engine *g, size_t n_missing_bytes)
 err_code engine_size_model(moebius_engine *g, struct err *e)
 {
     const struct planning_facts_params p = {.n_batch = PLANNING_BATCH, .mtp = g->options.mtp};
-    return planning_facts_describe(&g->facts, g->gguf, gguf_file_path(g->gguf, 0), &p, e);
+    TRY(planning_facts_describe(&g->facts, g->gguf, gguf_file_path(g->gguf, 0), &p, e));
+    if (engine_ranks(g) && !g->options.expert_ram_bytes) /* of all experts, not of those that this rank will have */
+        g->options.expert_ram_bytes = (int64_t)(g->options.expert_ram_share * (double)engine_gpu_need(g).all_experts);
+    return ERR_OK;
 }
 
 err_code engine_load_model(moebius_engine *g, const struct model_load_params *params, struct err *e)

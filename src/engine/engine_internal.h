@@ -191,7 +191,7 @@ MUST_USE err_code session_logits_room(moebius_session *s, struct err *e);
 /* Steps of opening, in this order; after a failure the engine is to be closed. */
 void engine_begin_log(moebius_engine *g);
 MUST_USE err_code engine_check_options(moebius_engine *g, struct err *e);
-/* Fills g->facts: the GGUF is open. */
+/* Fills g->facts, and under ranks options.expert_ram_bytes from the share: the GGUF is open. */
 MUST_USE err_code engine_size_model(moebius_engine *g, struct err *e);
 /* The experts' bytes: the GGUF, which is open, with its checksums if it has some, and the prepared store. */
 MUST_USE err_code engine_open_store(moebius_engine *g, struct err *e);

@@ -100,9 +100,9 @@ def test_streaming_logits_are_those_of_one_process():
     n = 0
     for model, tokens in list(golden_models())[::STEP if ALL_MODELS else 2 * STEP]:
         try:
-            got = logits_of(lambda *a: run_ranks(2, *a), model, tokens, "--expert-ram", "75%", "--replicas", "25%")
+            got = logits_of(lambda *a: run_ranks(2, *a), model, tokens, "--expert-ram", "40%", "--replicas", "25%")
         except AssertionError as e:
-            assert "are too few: the top-k experts" in str(e), e
+            assert "are too few: the top-k experts" in str(e) or "a token's experts in layer" in str(e), e
             continue
         assert got == logits_of(run, model, tokens), model
         n += 1
@@ -124,7 +124,7 @@ def test_batches_and_forks_are_those_of_one_process():
     requests = [{"id": str(i), "prompt": begin + s, "max_tokens": 12, "temperature": 0, "ignore_eos": True}
                 for i, s in enumerate(["One day", "The dog", "Her mom", "It was", "A cat", "She", "Then", "But"])]
     expected = answers(run, requests, "--texts", 1)
-    for n_rank, n_texts, more in [(2, 1, []), (2, 3, []), (3, 8, ["--replicas", "60%"]), (4, 8, ["--expert-ram", "40%"])]:
+    for n_rank, n_texts, more in [(2, 1, []), (2, 3, []), (3, 8, ["--replicas", "60%"]), (4, 8, ["--expert-ram", "10%"])]:
         got = answers(lambda *a: run_ranks(n_rank, *a), requests, "--texts", n_texts, *more)
         assert got == expected, (n_rank, n_texts, more)
 
@@ -185,6 +185,18 @@ def test_commands_run_under_mpirun():
     places = json.load(open(stats))["places"]
     assert all(p["n_replica"] > 0 for p in places) and sum(p["n_expert"] for p in places) == 180, places
     assert sum(p["all_layers"]["n_replica_row"] for p in places) > 0, places
+
+
+def test_a_share_of_the_experts_memory_is_one_of_all_experts():
+    """A rank offers as much, so that one with room for all gets the rest; where the drives count, they were measured."""
+    stats, words = tmp("stats.json"), ["generate", "-m", DEMO, "-p", "Once", "-n", 4, "--cold", "--stats-json", tmp("stats.json")]
+    run_ranks(2, *words, "--expert-ram", "20%", others={1: [*words, "--expert-ram", "100%"]})
+    small, large = json.load(open(stats))["places"]
+    assert small["n_expert"] <= 24 and small["n_expert"] + large["n_expert"] == 120, (small, large)
+    assert all(p["memory_bytes"] == p["all_bytes"] and p["all_layers"]["n_read"] == 0 for p in (small, large)), (small, large)
+    run_ranks(2, *words, "--expert-ram", "20%")
+    for p in json.load(open(stats))["places"]:
+        assert 0.19 * 120 / p["n_expert"] < p["memory_bytes"] / p["all_bytes"] <= 0.2 * 120 / p["n_expert"], p
 
 
 def test_what_a_refusal_offers_works():
@@ -272,8 +284,8 @@ def test_a_damaged_store_of_one_rank_changes_no_token():
 def test_a_file_that_is_cut_while_a_rank_reads_it_is_named():
     with open(tmp("cut.gguf"), "wb") as f:
         f.write(open(DEMO, "rb").read())
-    words = ["generate", "-m", tmp("cut.gguf"), *LONG[3:], "--expert-ram", "30%"]
-    p = subprocess.Popen(mpi(3, *LONG, others={1: words}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    words = ["generate", "-m", tmp("cut.gguf"), *LONG[3:], "--expert-ram", "10%"]  # of the third that it gets
+    p = subprocess.Popen(mpi(3, *LONG, "--split", "experts:1,1,1", others={1: words}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                          stderr=subprocess.PIPE)
     time.sleep(START_S)
     os.truncate(tmp("cut.gguf"), 1 << 20)
