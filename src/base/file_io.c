@@ -57,6 +57,21 @@ bool file_write_at(int fd, const void *bytes, size_t n, uint64_t offset)
     return true;
 }
 
+bool file_read_at(int fd, void *bytes, size_t n, uint64_t offset)
+{
+    for (char *p = bytes; n > 0;) {
+        ssize_t done = pread(fd, p, n, (off_t)offset);
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return false;
+        p += done;
+        n -= (size_t)done;
+        offset += (uint64_t)done;
+    }
+    return true;
+}
+
 bool file_sync(int fd)
 {
     int r;

@@ -15,6 +15,8 @@ MUST_USE int file_open(const char *path, int flags, mode_t mode);
 /* All n bytes, at the descriptor's place or at `offset`. */
 MUST_USE bool file_write(int fd, const void *bytes, size_t n);
 MUST_USE bool file_write_at(int fd, const void *bytes, size_t n, uint64_t offset);
+/* All n bytes at `offset`; false where they are not there, too. */
+MUST_USE bool file_read_at(int fd, void *bytes, size_t n, uint64_t offset);
 /* fsync(2). */
 MUST_USE bool file_sync(int fd);
 MUST_USE bool file_rename(const char *from, const char *to);

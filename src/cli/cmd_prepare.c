@@ -9,6 +9,8 @@ static void print_result(const struct prepare_params *p, const struct prepare_re
 {
     if (r->n_found)
         printf("%llu experts were there already\n", (unsigned long long)r->n_found);
+    if (r->n_damaged)
+        printf("%llu experts were damaged, and are written again\n", (unsigned long long)r->n_damaged);
     printf("%llu experts written, %s\n", (unsigned long long)r->n_experts, units_size(r->n_bytes).s);
     for (int i = 0; i < p->n_dirs; i++)
         printf("%s: %llu experts\n", p->dirs[i], (unsigned long long)r->n_dir_experts[i]);
@@ -66,7 +68,8 @@ const struct command cmd_prepare = {
     .summary = "lay a model's experts out on disk for fast reads (--store)",
     .details =
         "Writes each routed expert as the processor wants it, with a checksum. May be interrupted: run it again\n"
-        "and it goes on.",
+        "and it goes on. What is there already is read and compared with its checksums; what is damaged is\n"
+        "written again.",
     .group = COMMAND_MAKE,
     .run = run,
 };

@@ -56,12 +56,28 @@ static err_code allow_model_file(struct sandbox *s, const char *path, struct err
     return sandbox_allow(s, sums, SANDBOX_READ, e);
 }
 
-/* Of a split set all parts, up to the first that is missing. */
+/* A folder of models or of a store, and what links in it lead to. */
+static err_code allow_folder(struct sandbox *s, const char *path, struct err *e)
+{
+    char file[PATH_MAX];
+    DIR *folder = opendir(path);
+    err_code code = sandbox_allow(s, path, SANDBOX_READ, e);
+    for (const struct dirent *entry; code == ERR_OK && folder && (entry = readdir(folder));)
+        if ((strstr(entry->d_name, ".gguf") || !strcmp(entry->d_name, "experts.bin")) &&
+            (size_t)snprintf(file, sizeof file, "%s/%s", path, entry->d_name) < sizeof file)
+            code = sandbox_allow(s, file, SANDBOX_READ, e);
+    if (folder)
+        closedir(folder);
+    return code;
+}
+
+/* Of a split set all parts, up to the first that is missing; the path may be a store's folder. */
 static err_code allow_model(struct sandbox *s, const char *path, struct err *e)
 {
     char part[PATH_MAX];
     struct split_set set;
     size_t n = (size_t)snprintf(part, sizeof part, "%s", path);
+    TRY(allow_folder(s, path, e));
     TRY(allow_model_file(s, path, e));
     if (n >= sizeof part || !split_set_parse(&set, path, n))
         return ERR_OK;
@@ -72,21 +88,6 @@ static err_code allow_model(struct sandbox *s, const char *path, struct err *e)
         TRY(allow_model_file(s, part, e));
     }
     return ERR_OK;
-}
-
-/* A folder, and what links in it lead to. */
-static err_code allow_models(struct sandbox *s, const char *path, struct err *e)
-{
-    char file[PATH_MAX];
-    DIR *folder = opendir(path);
-    err_code code = sandbox_allow(s, path, SANDBOX_READ, e);
-    for (const struct dirent *entry; code == ERR_OK && folder && (entry = readdir(folder));)
-        if (strstr(entry->d_name, ".gguf") &&
-            (size_t)snprintf(file, sizeof file, "%s/%s", path, entry->d_name) < sizeof file)
-            code = sandbox_allow(s, file, SANDBOX_READ, e);
-    if (folder)
-        closedir(folder);
-    return code;
 }
 
 /* A file may be another one when it is read again: what is allowed is the folder with its name. */
@@ -134,7 +135,7 @@ static err_code allow_folders(struct sandbox *s, const char *text, bool written,
     }
     err_code code = ERR_OK;
     for (int i = 0; code == ERR_OK && i < list.n; i++)
-        code = written ? allow_output(s, list.dirs[i], e) : sandbox_allow(s, list.dirs[i], SANDBOX_READ, e);
+        code = written ? allow_output(s, list.dirs[i], e) : allow_folder(s, list.dirs[i], e);
     cli_dirs_close(&list);
     return code;
 }
@@ -149,7 +150,7 @@ static err_code allow(struct sandbox *s, enum option_kind kind, const char *valu
     case OPT_INPUT_AGAIN: return allow_folder_of(s, value, e);
     case OPT_OUTPUT: return allow_output(s, value, e);
     case OPT_MODEL: return allow_model(s, value, e);
-    case OPT_MODELS: return allow_models(s, value, e);
+    case OPT_MODELS: return allow_folder(s, value, e);
     case OPT_FOLDERS: return allow_folders(s, value, false, e);
     case OPT_OUTPUT_FOLDERS: return allow_folders(s, value, true, e);
     case OPT_DEVICES: return strstr(value, "vulkan") ? gpu_files_allow(s, e) : ERR_OK;

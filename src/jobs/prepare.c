@@ -6,6 +6,7 @@
 
 #include "base/cpu.h"
 #include "base/crc32c.h"
+#include "base/file_io.h"
 #include "base/pool.h"
 #include "engine/expert_images.h"
 #include "jobs/prepare_internal.h"
@@ -21,7 +22,8 @@ struct prepare {
     struct manifest wanted;
     int n_targets; /* open, maybe half */
     struct target targets[STORE_MAX_DIRS];
-    uint64_t total_bytes;
+    atomic_ullong total_bytes; /* to be compared and written */
+    atomic_ullong n_damaged, damaged_bytes;
     uint32_t *crc; /* [n_experts][EXPERT_N_MATRIX] of what this run wrote */
     size_t raw_bytes, image_bytes;
     char *work; /* a thread: raw_bytes of an expert as the GGUF has it, then its image */
@@ -111,6 +113,7 @@ static void plan(struct prepare *x, struct prepare_result *out)
                 struct target *t = &x->targets[k];
                 bool wanted = !one || one == t;
                 out->n_found += holds(t, index);
+                x->total_bytes += holds(t, index) ? n_bytes : 0;
                 out->n_dir_experts[k] += wanted || holds(t, index);
                 if (wanted && !holds(t, index))
                     target_plan(t, index, n_bytes);
@@ -120,7 +123,47 @@ static void plan(struct prepare *x, struct prepare_result *out)
         out->n_experts += x->targets[k].n_planned;
         out->n_bytes += x->targets[k].planned_bytes;
     }
-    x->total_bytes = out->n_bytes;
+    x->total_bytes += out->n_bytes;
+}
+
+/* Counts what was done, and asks whether to go on. */
+static err_code tell(struct prepare *x, size_t n_bytes, struct err *e)
+{
+    uint64_t done = atomic_fetch_add(&x->done_bytes, n_bytes) + n_bytes;
+    if (x->p->progress && !x->p->progress(x->p->user, done, x->total_bytes))
+        return err_set(e, ERR_CANCELLED, "stopped; run it again and it goes on");
+    return ERR_OK;
+}
+
+/* ---- what is there ------------------------------------------------------------------------------------------- */
+
+static bool is_whole(const struct target *t, const struct manifest_layer *l, size_t index, char *image)
+{
+    bool ok = file_read_at(t->fd, image, l->image.n_bytes, t->m.place[index]);
+    for (int i = 0; ok && i < EXPERT_N_MATRIX; i++)
+        ok = crc32c(0, image + l->image.off[i], manifest_part_bytes(l, i)) ==
+             t->m.crc[EXPERT_N_MATRIX * index + (size_t)i];
+    return ok;
+}
+
+/* Plans an expert once more, in its place, where it is there and damaged: only the bytes that the manifest tells of
+ * come there. image: room for it. */
+static err_code check_found(struct prepare *x, size_t index, char *image, struct err *e)
+{
+    const struct manifest_layer *l = &x->wanted.layers[x->layer];
+    for (int k = 0; k < x->n_targets; k++) {
+        struct target *t = &x->targets[k];
+        if (!holds(t, index))
+            continue;
+        if (!is_whole(t, l, index, image)) {
+            t->planned[index] = t->m.place[index];
+            x->n_damaged++;
+            x->damaged_bytes += l->image.n_bytes;
+            x->total_bytes += l->image.n_bytes;
+        }
+        TRY(tell(x, l->image.n_bytes, e));
+    }
+    return ERR_OK;
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------------- */
@@ -154,9 +197,7 @@ static err_code write_expert(struct prepare *x, int expert, char *raw, char *ima
     for (int k = 0; k < x->n_targets; k++)
         if (x->targets[k].planned[index] != MANIFEST_ABSENT) {
             TRY(target_write(&x->targets[k], index, image, m->n_bytes, e));
-            uint64_t done = atomic_fetch_add(&x->done_bytes, m->n_bytes) + m->n_bytes;
-            if (x->p->progress && !x->p->progress(x->p->user, done, x->total_bytes))
-                return err_set(e, ERR_CANCELLED, "stopped; run it again and it goes on");
+            TRY(tell(x, m->n_bytes, e));
         }
     return ERR_OK;
 }
@@ -174,9 +215,12 @@ static void write_task(void *arg, size_t expert, int thread)
     struct prepare *x = arg;
     struct err e = {0};
     char *raw = x->work + (size_t)thread * (x->raw_bytes + x->image_bytes);
-    if (atomic_load(&x->stop) || !is_planned(x, manifest_index(&x->wanted, x->layer, (int)expert)))
+    size_t index = manifest_index(&x->wanted, x->layer, (int)expert);
+    if (atomic_load(&x->stop))
         return;
-    err_code code = write_expert(x, (int)expert, raw, raw + x->raw_bytes, &e);
+    err_code code = check_found(x, index, raw + x->raw_bytes, &e);
+    if (code == ERR_OK && is_planned(x, index))
+        code = write_expert(x, (int)expert, raw, raw + x->raw_bytes, &e);
     if (code == ERR_OK)
         return;
     atomic_store(&x->stop, true);
@@ -272,6 +316,10 @@ err_code prepare_run(const struct prepare_params *p, struct prepare_result *out,
     TRY_OUT(targets_check_space(x->targets, x->n_targets, e));
     TRY_OUT(make_work(x, e));
     code = write_all(x, e);
+    out->n_damaged = x->n_damaged;
+    out->n_found -= x->n_damaged;
+    out->n_experts += x->n_damaged;
+    out->n_bytes += x->damaged_bytes;
 out:
     close_prepare(x);
     return code;

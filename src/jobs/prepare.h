@@ -3,7 +3,7 @@
  *
  * The job may be interrupted at any moment. A directory becomes a store when its manifest appears, complete, at the
  * end; until then the same job goes on behind the last layer that was finished. Experts that a directory holds already
- * stay where they are. */
+ * are read and compared with their checksums: damaged ones are written again, all others stay as they are. */
 #ifndef JOBS_PREPARE_H
 #define JOBS_PREPARE_H
 
@@ -19,15 +19,16 @@ struct prepare_params {
     bool
         mirror; /* every directory gets every expert; else each expert goes to one, and more of them to faster drives */
     int n_threads; /* 0: one for each processor */
-    /* Called from any thread with the bytes that are written. False ends the job, and what is done is kept. May be
-     * NULL. */
+    /* Called from any thread with the bytes that are compared and written. False ends the job, and what is done is
+     * kept. May be NULL. */
     bool (*progress)(void *user, uint64_t done_bytes, uint64_t total_bytes);
     void *user;
 };
 
 struct prepare_result {
     uint64_t n_experts, n_bytes; /* experts and bytes that this run wrote, over all directories */
-    uint64_t n_found;            /* experts that were there already */
+    uint64_t n_found;            /* experts that were there already, whole */
+    uint64_t n_damaged;          /* of n_experts, those that were there and damaged */
     uint64_t n_dir_experts[16];  /* experts that each directory has in the end */
 };
 

@@ -14,12 +14,14 @@ struct target {
     int fd;                 /* of the data, locked; -1: not open */
     dev_t file_system;      /* where the data lie */
     struct manifest m;      /* the experts that are safely there */
-    uint64_t *planned;      /* [n_experts], the places of those to be written, or MANIFEST_ABSENT */
+    uint64_t *planned;      /* [n_experts], the places of those to be written, or MANIFEST_ABSENT; damaged ones keep
+                               theirs */
     uint64_t end;           /* the data's length with all that is planned */
     uint64_t n_planned;     /* experts that are planned */
     uint64_t planned_bytes; /* their bytes */
     double share;           /* of a striped store's bytes that go here */
     double credit;          /* bytes that it was due and not given */
+    bool is_changed;        /* experts were written and are in the manifest */
 };
 
 /* Makes the directory if it is missing, locks it, and finds out what it holds. wanted: what it is to become. Close it

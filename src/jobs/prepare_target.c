@@ -49,7 +49,7 @@ err_code target_open(struct target *t, const char *dir, const struct manifest *w
     const char *found = access(t->part_path, F_OK) == 0 ? t->part_path : access(t->path, F_OK) == 0 ? t->path : NULL;
     err_code code = found ? manifest_load(&t->m, found, e) : manifest_create_like(&t->m, wanted, e);
     if (code == ERR_OK)
-        code = manifest_check(&t->m, t->part_path, wanted, e);
+        code = manifest_check(&t->m, found ? found : t->path, wanted, e);
     if (code != ERR_OK)
         return err_prefix(e, "%s holds a store that does not fit; remove it, or choose another directory", dir);
     if (fstat(t->fd, &st) != 0)
@@ -115,6 +115,7 @@ err_code target_commit(struct target *t, size_t first, size_t n, const uint32_t 
         any = any || t->planned[i] != MANIFEST_ABSENT;
     if (!any)
         return ERR_OK;
+    t->is_changed = true;
     if (!file_sync(t->fd))
         return err_set(e, ERR_IO, "%s: %s", t->data_path, strerror(errno));
     (void)posix_fadvise(t->fd, 0, 0, POSIX_FADV_DONTNEED); /* it will be read past the page cache */
@@ -128,7 +129,7 @@ err_code target_commit(struct target *t, size_t first, size_t n, const uint32_t 
 
 err_code target_finish(struct target *t, struct err *e)
 {
-    if (t->n_planned == 0 && access(t->path, F_OK) == 0 && access(t->part_path, F_OK) != 0)
+    if (!t->is_changed && access(t->path, F_OK) == 0 && access(t->part_path, F_OK) != 0)
         return ERR_OK; /* it was one before */
     if (!file_sync(t->fd))
         return err_set(e, ERR_IO, "%s: %s", t->data_path, strerror(errno));

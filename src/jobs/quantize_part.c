@@ -38,22 +38,6 @@ static uint32_t piece_check(const struct part_piece *piece, size_t i)
     return crc32c(crc, &piece->size, sizeof piece->size);
 }
 
-/* The n bytes at `off`; false when they are not there. */
-static bool read_at(int fd, void *dst, size_t n, uint64_t off)
-{
-    while (n > 0) {
-        ssize_t done = pread(fd, dst, n, (off_t)off);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return false;
-        dst = (char *)dst + done;
-        n -= (size_t)done;
-        off += (uint64_t)done;
-    }
-    return true;
-}
-
 err_code part_write(const struct quantize_part *p, uint64_t off, const void *bytes, size_t n, struct err *e)
 {
     if (!file_write_at(p->fd, bytes, n, off))
@@ -65,9 +49,9 @@ err_code part_write(const struct quantize_part *p, uint64_t off, const void *byt
 static bool load_journal(struct quantize_part *p, uint64_t fingerprint)
 {
     struct journal j;
-    if (!read_at(p->fd, &j, sizeof j, p->n_byte) || memcmp(j.magic, magic, sizeof magic) != 0 ||
+    if (!file_read_at(p->fd, &j, sizeof j, p->n_byte) || memcmp(j.magic, magic, sizeof magic) != 0 ||
         j.fingerprint != fingerprint || j.n_piece != p->n_piece ||
-        !read_at(p->fd, p->pieces, p->n_piece * sizeof *p->pieces, piece_off(p, 0)))
+        !file_read_at(p->fd, p->pieces, p->n_piece * sizeof *p->pieces, piece_off(p, 0)))
         return false;
     for (size_t i = 0; i < p->n_piece; i++)
         p->n_found += p->pieces[i].check == piece_check(&p->pieces[i], i);
@@ -130,7 +114,7 @@ void part_close(struct quantize_part *p, bool remove)
 bool part_has(const struct quantize_part *p, size_t i, uint64_t off, void *buffer, size_t n)
 {
     const struct part_piece *piece = &p->pieces[i];
-    return piece->check == piece_check(piece, i) && read_at(p->fd, buffer, n, off) &&
+    return piece->check == piece_check(piece, i) && file_read_at(p->fd, buffer, n, off) &&
            crc32c(0, buffer, n) == piece->crc;
 }
 

@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -55,18 +54,10 @@ static err_code add_piece(struct verify *v, struct checked_range piece, struct e
 
 static err_code list_directory(struct verify *v, struct verify_result *out, struct err *e)
 {
-    size_t n = strlen(v->p->path) + 32;
-    char *path = mem_alloc(n);
-    v->data_path = mem_alloc(n);
-    if (!path || !v->data_path) {
-        mem_free(path);
-        return err_nomem(e, n, "a path");
-    }
-    snprintf(path, n, "%s/%s", v->p->path, MANIFEST_FILE);
-    snprintf(v->data_path, n, "%s/%s", v->p->path, MANIFEST_DATA);
-    err_code code = manifest_load(&v->manifest, path, e);
-    mem_free(path);
-    TRY(code);
+    v->data_path = mem_print("%s/%s", v->p->path, MANIFEST_DATA);
+    if (!v->data_path)
+        return err_nomem(e, strlen(v->p->path), "a path");
+    TRY(manifest_load_dir(&v->manifest, v->p->path, e));
     TRY(store_open_file(&v->store, v->data_path, e));
     const struct manifest *m = &v->manifest;
     for (int l = 0; l < m->n_layers; l++)
@@ -214,8 +205,8 @@ err_code verify_run(const struct verify_params *p, struct verify_result *out, st
     out->n_bytes = v.total_bytes;
     out->n_damaged = v.n_damaged;
     if (v.n_damaged)
-        code = err_set(e, ERR_FORMAT, "%s: %" PRIu64 " of %zu pieces are damaged or can't be read", p->path,
-                       v.n_damaged, v.n_pieces);
+        code = err_set(e, ERR_FORMAT, "%s: %" PRIu64 " of %zu pieces are damaged or can't be read%s", p->path,
+                       v.n_damaged, v.n_pieces, is_dir ? ": moebius prepare writes them again" : "");
     else if (p->write)
         code = checksums_save(&v.sums, v.store, e);
 out:

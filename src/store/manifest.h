@@ -39,6 +39,8 @@ MUST_USE err_code manifest_create(struct manifest *m, uint64_t fingerprint, cons
 /* The same for the model and layouts of another. */
 MUST_USE err_code manifest_create_like(struct manifest *m, const struct manifest *other, struct err *e);
 MUST_USE err_code manifest_load(struct manifest *m, const char *path, struct err *e);
+/* The manifest of a store's folder, which is finished. */
+MUST_USE err_code manifest_load_dir(struct manifest *m, const char *dir, struct err *e);
 /* Takes a manifest from a parsed file; `path` is for messages. */
 MUST_USE err_code manifest_parse(struct manifest *m, const struct gguf *g, struct err *e);
 MUST_USE err_code manifest_save(const struct manifest *m, const char *path, struct err *e); /* whole or not at all */

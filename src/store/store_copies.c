@@ -36,21 +36,17 @@ static err_code attach_dir(struct store *s, struct copy *c, const char *dir, con
                            struct err *e)
 {
     err_code code;
-    struct err part = {0};
-    struct manifest unfinished = {0};
     c->dir = mem_strdup(dir);
     c->data_path = mem_print("%s/%s", dir, MANIFEST_DATA);
-    char *path = mem_print("%s/%s", dir, MANIFEST_FILE), *part_path = mem_print("%s/%s", dir, MANIFEST_PART);
+    char *path = mem_print("%s/%s", dir, MANIFEST_FILE);
     struct store_file *files = mem_resize(s->files, (size_t)s->n_files + 1, sizeof *files);
     if (files)
         s->files = files;
-    if (!c->dir || !c->data_path || !path || !part_path || !files) {
+    if (!c->dir || !c->data_path || !path || !files) {
         code = err_nomem(e, (size_t)s->n_files * sizeof *files, "a prepared store");
         goto out;
     }
-    code = manifest_load(&c->manifest, path, e);
-    if (code == ERR_IO && manifest_load(&unfinished, part_path, &part) == ERR_OK)
-        err_set(e, code, "%s: this store is not finished: run moebius prepare again, and it goes on", dir);
+    code = manifest_load_dir(&c->manifest, dir, e);
     if (code == ERR_OK)
         code = manifest_check(&c->manifest, path, wanted, e);
     if (code != ERR_OK)
@@ -66,9 +62,7 @@ static err_code attach_dir(struct store *s, struct copy *c, const char *dir, con
         code = err_set(e, ERR_FORMAT, "%s: has %" PRIu64 " bytes; %s tells of %" PRIu64 ": prepare it again",
                        c->data_path, s->files[c->file].n_bytes, MANIFEST_FILE, manifest_data_bytes(&c->manifest));
 out:
-    manifest_close(&unfinished);
     mem_free(path);
-    mem_free(part_path);
     return code;
 }
 

@@ -108,8 +108,15 @@ def test_stores_that_do_not_fit_are_refused():
     flip(other, size - 1)  # a model of the same shape with other weights
     err = fails(4, "generate", "-m", other, "-p", "x", "--store", one, says=["prepared from another model"])
     assert one in err
-    fails(4, "prepare", other, "--to", one, says=[one, "does not fit", "another model"])
+    err = fails(4, "prepare", other, "--to", one, says=[one, "does not fit", "another model"])
+    assert os.path.join(one, "store.gguf: prepared from") in err, err
     fails(4, "verify", __file__)
+    linked = tmp("linked")  # its data on another drive
+    shutil.copytree(one, linked)
+    os.rename(os.path.join(linked, "experts.bin"), tmp("moved.bin"))
+    os.symlink(tmp("moved.bin"), os.path.join(linked, "experts.bin"))
+    run("generate", "-m", DEMO, "-p", "x", "-n", 1, "--store", linked)
+    run("verify", linked)
 
 
 def test_usage_is_explained():
@@ -139,6 +146,13 @@ def test_damage_is_found_and_read_around():
         flip(data, i * one)
     got, err = logits("--store", store)
     assert got == expected and "nothing more is read from there" in err
+    # preparing it again repairs it, each expert in its place
+    fails(4, "verify", store, says=["13 of 360", "moebius prepare writes them again"])
+    size, digest = os.path.getsize(data), hashlib.sha256(open(prepared("one") + "/experts.bin", "rb").read()).hexdigest()
+    out = run("prepare", DEMO, "--to", store).stdout.decode()
+    assert f"{N_EXPERT - 13} experts were there already\n13 experts were damaged, and are written again\n13 experts written" in out, out
+    assert os.path.getsize(data) == size and hashlib.sha256(open(data, "rb").read()).hexdigest() == digest
+    run("verify", store)
     os.truncate(data, os.path.getsize(data) - 1)
     fails(4, "generate", "-m", DEMO, "-p", "x", "--store", store, says=[data, "prepare it again"])
 
@@ -194,6 +208,7 @@ def test_killed_at_any_moment():
             n_part += 1
             if os.path.exists(os.path.join(store, "store.gguf.part")):
                 fails(3, "generate", "-m", DEMO, "-p", "x", "--store", store, says=[store, "not finished"])
+                fails(3, "verify", store, says=[store, "not finished"])
         run("prepare", DEMO, "--to", store)
         assert sorted(os.listdir(store)) == ["experts.bin", "store.gguf"], os.listdir(store)
         assert hashlib.sha256(open(os.path.join(store, "experts.bin"), "rb").read()).hexdigest() == reference
@@ -211,6 +226,7 @@ def test_full_disks():
     fails(3, "prepare", DEMO, "--to", store, says=[store, "writing", "File too large"], preexec_fn=limit_files)
     assert "store.gguf" not in os.listdir(store)
     fails(3, "generate", "-m", DEMO, "-p", "x", "--store", store, says=["not finished"])
+    fails(3, "verify", store, says=["not finished: run moebius prepare again"])
     run("prepare", DEMO, "--to", store)
     run("verify", store)
     # a file system that is too small is refused before anything is written
