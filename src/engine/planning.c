@@ -1,7 +1,6 @@
 /* Plans and the machines that they are for, as the public interface has them; planner/ does the arithmetic. */
 #include "engine/planning.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -181,15 +180,6 @@ static err_code check_gpu(const moebius_plan *p, const moebius_plan_options *o, 
     return ERR_OK;
 }
 
-/* Those of another machine are names. */
-static err_code check_store(const moebius_plan_options *o, struct err *e)
-{
-    for (int i = 0; i < o->n_store_dirs && !o->machine; i++)
-        if (access(o->store_dirs[i], F_OK) != 0)
-            return err_set(e, ERR_IO, "%s: expected the folder of a store: %s", o->store_dirs[i], strerror(errno));
-    return ERR_OK;
-}
-
 /* A GPU has a part of each layer's choices where it shares them with the processor. */
 static err_code check_found(const moebius_plan *p, const moebius_plan_options *o, const struct plan_settings *s,
                             struct err *e)
@@ -365,13 +355,14 @@ static int64_t kept_cutoff(const struct plan_facts *f, int n_threads)
 
 static err_code open_plan(moebius_plan *p, const void *path, const moebius_plan_options *o, struct err *e)
 {
-    const struct planning_facts_params params = facts_params(o);
+    struct planning_facts_params params = facts_params(o);
+    params.store_dirs = o->store_dirs;
+    params.n_store_dirs = o->machine ? 0 : o->n_store_dirs; /* those of another machine are names */
     TRY(planning_machine_read(&p->machine, o->machine, e));
     if (o->gpu && !o->machine)
         look_at_vram(&p->machine);
     TRY(planning_facts_read(&p->facts, path, &params, e));
     TRY(check_gpu(p, o, e));
-    TRY(check_store(o, e));
     struct plan_settings s = settings_of(p, o);
     TRY(take_split(p, o, &s, e));
     TRY(check_found(p, o, &s, e));

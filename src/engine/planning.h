@@ -15,9 +15,11 @@ int64_t planning_few_tokens(int64_t n_batch);
 /* What is asked of the facts. */
 struct planning_facts_params {
     int64_t n_ctx, n_batch;
-    bool mtp;               /* with multi-token prediction */
-    const char *usage;      /* as in moebius_plan_options */
-    uint64_t process_bytes; /* of the program with the file's vocabulary; 0: as it is now */
+    bool mtp;                      /* with multi-token prediction */
+    const char *usage;             /* as in moebius_plan_options */
+    uint64_t process_bytes;        /* of the program with the file's vocabulary; 0: as it is now */
+    const char *const *store_dirs; /* of a prepared store, [n_store_dirs]: refused where it is none of the model */
+    int n_store_dirs;
 };
 
 /* Fills facts, whose arrays are to be freed by planning_facts_close, after a failure, too. */

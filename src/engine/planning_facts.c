@@ -8,6 +8,7 @@
 #include "base/minmax.h"
 #include "engine/cache_file.h"
 #include "engine/engine_internal.h"
+#include "engine/expert_images.h"
 #include "engine/gate_file.h"
 #include "engine/planning.h"
 #include "gguf/gguf_facts.h"
@@ -269,6 +270,27 @@ static err_code open_device(struct gathering *x, struct err *e)
     return backend_null_open(&x->null, e);
 }
 
+/* Attaches it as an engine does, and counts what it lacks. */
+static err_code look_at_store(struct gathering *x, struct err *e)
+{
+    err_code code;
+    struct store *s = NULL;
+    struct layout_image *images = NULL;
+    struct store_blob b;
+    TRY_OUT(store_open_gguf(&s, x->g, e));
+    TRY_OUT(expert_images(x->cpu, s, &images, e));
+    TRY_OUT(store_attach(s, x->p->store_dirs, x->p->n_store_dirs, images, NULL, e));
+    for (int l = 0; l < store_n_layers(s); l++)
+        for (int i = 0; i < store_get_layer(s, l)->n_expert; i++) {
+            store_expert_blob(s, l, i, &b);
+            x->f->n_unprepared += !b.packed;
+        }
+out:
+    mem_free(images);
+    store_close(&s);
+    return code;
+}
+
 static err_code gather(struct gathering *x, const char *path, struct err *e)
 {
     struct plan_facts *f = x->f;
@@ -283,6 +305,8 @@ static err_code gather(struct gathering *x, const char *path, struct err *e)
     list_lengths(f, x->p->n_ctx ? x->p->n_ctx : min_i64(PLANNING_CTX, f->n_ctx_train));
     TRY(list_layers(x, e));
     TRY(size_all(x, e));
+    if (x->p->n_store_dirs)
+        TRY(look_at_store(x, e));
     TRY(read_usage(x, e));
     return read_curve(x, e);
 }
@@ -305,12 +329,15 @@ err_code planning_facts_read(struct plan_facts *f, const char *path, const struc
 {
     struct gguf *g = NULL;
     struct moebius_vocab vocab = {0};
+    struct planning_facts_params known = *p;
     bool is_header = false;
     err_code code = gguf_open_header(&g, path, &is_header, e);
     if (code == ERR_OK)
         code = vocab_fill(&vocab, g, e);
+    if (is_header) /* of which model a store is, the tensors' bytes tell */
+        known.n_store_dirs = 0;
     if (code == ERR_OK)
-        code = planning_facts_describe(f, g, path, p, e);
+        code = planning_facts_describe(f, g, path, &known, e);
     else
         *f = (struct plan_facts){0};
     f->is_header = is_header;

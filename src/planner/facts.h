@@ -72,6 +72,7 @@ struct plan_facts {
     const double *mass;
     int64_t n_mass;
     const struct gate_curve *curve; /* what slots find, as a text's routing showed; NULL: not known */
+    int64_t n_unprepared;           /* experts that the prepared store does not have, if there is one */
 };
 
 /* How a GPU and the processor divide the experts, or several GPUs the layers. */

@@ -602,7 +602,10 @@ void plan_assume(struct making *k)
         plan_say(l, "experts are chosen as in earlier runs, and the slots have those chosen most");
     else if (k->p->miss > 0)
         plan_say(l, "all experts are chosen equally often: real texts repeat themselves, so that fewer are read");
-    if (k->p->miss > 0 && k->s->is_prepared)
+    if (k->p->miss > 0 && k->s->is_prepared && k->f->n_unprepared)
+        plan_say(l, "experts come whole from the prepared store (--store), which lacks %" PRId64 " of %" PRId64,
+                 k->f->n_unprepared, k->p->n_expert);
+    else if (k->p->miss > 0 && k->s->is_prepared)
         plan_say(l, "experts come whole from the prepared store (--store)");
     if (k->p->miss > 0 && k->p->drive < 0)
         plan_say(l, "%s measured, so that the speed of reading experts is unknown: moebius probe measures it",

@@ -178,7 +178,21 @@ def test_wrong_machines_and_options_are_named():
     fails(3, "plan", "-m", DEMO, "--usage", tmp("no-usage"), says=["no-usage"])
     fails(3, "plan", "-m", DEMO, "--receipts", tmp("no-receipts"), says=["no-receipts"])
     fails(4, "plan", "-m", DEMO, "--receipts", write("text.jsonl", "text\n"), says=["text.jsonl", "moebius receipts export"])
-    fails(3, "plan", "-m", DEMO, "--store", tmp("no-store"), says=["no-store", "the folder of a store"])
+    fails(3, "plan", "-m", DEMO, "--store", tmp("no-store"), says=["no-store/store.gguf: No such file"])
+
+
+def test_a_store_is_looked_at_before_it_is_planned_with():
+    run("prepare", DEMO, "--to", f"{tmp('half')},{tmp('other-half')}", "--stripe")
+    few = ["-m", DEMO, *short_of_memory(), "--store"]
+    whole = run("plan", *few, f"{tmp('half')},{tmp('other-half')}").stdout.decode()
+    assert "prepared store (--store)" in whole and "lacks" not in whole, whole
+    assert " of 120" in run("plan", *few, tmp("half")).stdout.decode().split("which lacks")[1]
+    os.mkdir(tmp("empty"))
+    fails(3, "plan", *few, tmp("empty"), says=["empty/store.gguf: No such file"])
+    shutil.copytree(tmp("half"), tmp("unfinished"))
+    os.rename(tmp("unfinished/store.gguf"), tmp("unfinished/store.gguf.part"))
+    fails(3, "plan", *few, tmp("unfinished"), says=["unfinished: this store is not finished"])
+    fails(4, "plan", "-m", GOLDEN + "/olmoe.gguf", "--store", tmp("half"), says=["half/store.gguf: prepared from another model"])
 
 
 def test_names_that_steer_a_terminal_are_spelled_out():
