@@ -22,22 +22,22 @@ static err_code wrong(const struct entry *x, const char *key, const char *expect
 }
 
 /* Absent: *out stays. */
-static err_code read_number(const struct entry *x, const char *key, double *out, struct err *e)
+static err_code read_number(const struct entry *x, const char *key, double least, double *out, struct err *e)
 {
     const json_t *j = json_object_get(x->j, key);
     double v = json_number_value(j);
     if (!j)
         return ERR_OK;
-    if (!json_is_number(j) || !(v >= -1 && v <= 1e15))
-        return wrong(x, key, "a number", e);
+    if (!json_is_number(j) || !(v >= least && v <= 1e15))
+        return wrong(x, key, least < 0 ? "a number of -1 or more" : "a number of 0 or more", e);
     *out = v;
     return ERR_OK;
 }
 
-static err_code read_count(const struct entry *x, const char *key, int64_t *out, struct err *e)
+static err_code read_count(const struct entry *x, const char *key, int64_t least, int64_t *out, struct err *e)
 {
     double v = (double)*out;
-    TRY(read_number(x, key, &v, e));
+    TRY(read_number(x, key, (double)least, &v, e));
     *out = (int64_t)v;
     return ERR_OK;
 }
@@ -64,8 +64,8 @@ static err_code take_regime(const struct bench_import *in, const struct entry *x
 {
     int64_t n_gpu_layers = 0, n_cpu_moe = 0;
     const char *gpu = json_string_value(json_object_get(x->j, "gpu_info"));
-    TRY(read_count(x, "n_gpu_layers", &n_gpu_layers, e));
-    TRY(read_count(x, "n_cpu_moe", &n_cpu_moe, e));
+    TRY(read_count(x, "n_gpu_layers", -1, &n_gpu_layers, e)); /* -1: all */
+    TRY(read_count(x, "n_cpu_moe", 0, &n_cpu_moe, e));
     bool has_gpu = gpu && *gpu && n_gpu_layers != 0;
     r->regime = !has_gpu ? REGIME_RAM : n_cpu_moe > 0 ? REGIME_OFFLOAD : REGIME_VRAM;
     if (r->regime != REGIME_OFFLOAD)
@@ -88,11 +88,11 @@ static err_code read_entry(const struct bench_import *in, const struct entry *x,
     *r = (struct receipt){.n_texts = 1, .method = "llama-bench"};
     if (!json_is_object(x->j))
         return err_set(e, ERR_FORMAT, "%s, entry %zu: expected an object", x->name, x->i + 1);
-    TRY(read_count(x, "n_prompt", &r->n_prompt, e));
-    TRY(read_count(x, "n_gen", &n_gen, e));
-    TRY(read_count(x, "n_depth", &n_depth, e));
-    TRY(read_count(x, "n_threads", &r->n_threads, e));
-    TRY(read_number(x, "avg_ts", &speed, e));
+    TRY(read_count(x, "n_prompt", 0, &r->n_prompt, e));
+    TRY(read_count(x, "n_gen", 0, &n_gen, e));
+    TRY(read_count(x, "n_depth", 0, &n_depth, e));
+    TRY(read_count(x, "n_threads", 0, &r->n_threads, e));
+    TRY(read_number(x, "avg_ts", 0, &speed, e));
     if (!(speed > 0))
         return wrong(x, "avg_ts", "tokens a second, more than 0", e);
     *is_taken = (r->n_prompt > 0) != (n_gen > 0);

@@ -521,6 +521,10 @@ static void what_llama_bench_does_not_write_is_refused(void **state)
         {"[{\"n_prompt\": 5, \"n_gen\": 0}]", "\"avg_ts\""},
         {"[{\"n_prompt\": \"5\", \"avg_ts\": 1}]", "\"n_prompt\""},
         {"[{\"n_gen\": 5, \"avg_ts\": 1, \"gpu_info\": \"G\", \"n_gpu_layers\": 9, \"n_cpu_moe\": 2}]", "--layers"},
+        {"[{\"n_gen\": 5, \"avg_ts\": 1, \"n_prompt\": -1}]", "\"n_prompt\": expected a number of 0 or more"},
+        {"[{\"n_gen\": 5, \"avg_ts\": 1, \"n_depth\": -1}]", "\"n_depth\""},
+        {"[{\"n_gen\": 5, \"avg_ts\": 1, \"n_threads\": -1}]", "\"n_threads\""},
+        {"[{\"n_gen\": 5, \"avg_ts\": 1, \"n_gpu_layers\": -2}]", "\"n_gpu_layers\": expected a number of -1 or more"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct receipt *list;
