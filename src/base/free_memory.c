@@ -42,15 +42,16 @@ static size_t find_number(const char *text, const char *key)
 struct group_names {
     const char *controller; /* in /proc/self/cgroup: "N:CONTROLLER:PATH" */
     const char *mount;
-    const char *limit, *usage;
+    const char *limits[2]; /* the lower one counts; "": there is one alone */
+    const char *usage;
     const char *cache[2]; /* keys of memory.stat, with their children's */
 };
 
 static const struct group_names versions[] = {
-    {"", "/sys/fs/cgroup", "memory.max", "memory.current", {"inactive_file ", "active_file "}},
+    {"", "/sys/fs/cgroup", {"memory.max", "memory.high"}, "memory.current", {"inactive_file ", "active_file "}},
     {"memory",
      "/sys/fs/cgroup/memory",
-     "memory.limit_in_bytes",
+     {"memory.limit_in_bytes", ""},
      "memory.usage_in_bytes",
      {"total_inactive_file ", "total_active_file "}},
 };
@@ -64,11 +65,16 @@ static const char *read_of_group(const char *folder, const char *file, char text
     return n > 0 && (size_t)n < sizeof path ? read_text(path, text) : text;
 }
 
-/* What one group may have. */
+/* What one group may have: above memory.high it is held up, and above memory.max ended. */
 static size_t group_limit(const struct group_names *g, const char *folder)
 {
     char text[FILE_BYTES];
-    return find_number(read_of_group(folder, g->limit, text), "");
+    size_t limit = SIZE_MAX;
+    for (int i = 0; i < 2 && *g->limits[i]; i++) {
+        size_t n = find_number(read_of_group(folder, g->limits[i], text), "");
+        limit = n < limit ? n : limit;
+    }
+    return limit;
 }
 
 /* What is left in one group. */

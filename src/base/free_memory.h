@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 /* Bytes: what /proc/meminfo calls available, and in each control group (version 1 or 2) from the process's own up to
- * the top what is left below the limit, where the page cache counts as free; the least of these. SIZE_MAX when the
+ * the top what is left below its limits, where the page cache counts as free; the least of these. SIZE_MAX when the
  * system does not say. root: "" (tests have a tree of their own). */
 size_t free_memory_bytes(const char *root);
 

@@ -64,7 +64,7 @@ static void look_at_group(struct doctor *d, double total)
                    "a control group allows %.1f of %.1f GB, which is room enough", gb(limit), gb(total));
     else
         doctor_say(d->report, DOCTOR_FINDING, "memory limit",
-                   "raise it: docker run --memory, systemd MemoryMax=, Kubernetes limits.memory",
+                   "raise it: docker run --memory, systemd MemoryMax= and MemoryHigh=, Kubernetes limits.memory",
                    "a control group allows %.1f of the machine's %.1f GB", gb(limit), gb(total));
 }
 

@@ -73,6 +73,21 @@ static void the_tightest_group_above_decides(void **state)
     assert_int_equal(free_memory_bytes(*state), 0);
 }
 
+static void a_group_is_held_up_below_its_limit(void **state)
+{
+    put(*state, "/proc/meminfo", "MemAvailable:    5000 kB\n");
+    put(*state, "/proc/self/cgroup", "0::/a.slice\n");
+    put(*state, "/sys/fs/cgroup/a.slice/memory.max", "max\n");
+    put(*state, "/sys/fs/cgroup/a.slice/memory.high", "3000000\n");
+    put(*state, "/sys/fs/cgroup/a.slice/memory.current", "2500000\n");
+    assert_int_equal(free_memory_bytes(*state), 500000);
+    assert_int_equal(free_memory_limit_bytes(*state), 3000000);
+    put(*state, "/sys/fs/cgroup/a.slice/memory.max", "2600000\n");
+    assert_int_equal(free_memory_bytes(*state), 100000);
+    put(*state, "/sys/fs/cgroup/a.slice/memory.high", "max\n");
+    assert_int_equal(free_memory_limit_bytes(*state), 2600000);
+}
+
 static void groups_of_version_1_count_too(void **state)
 {
     put(*state, "/proc/meminfo", "MemAvailable:    5000 kB\n");
@@ -105,6 +120,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_proc_nothing_is_known, make_root, remove_root),
         cmocka_unit_test_setup_teardown(without_groups_it_is_what_the_system_has, make_root, remove_root),
         cmocka_unit_test_setup_teardown(the_tightest_group_above_decides, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(a_group_is_held_up_below_its_limit, make_root, remove_root),
         cmocka_unit_test_setup_teardown(groups_of_version_1_count_too, make_root, remove_root),
         cmocka_unit_test(what_the_process_has_is_known),
     };
