@@ -228,7 +228,9 @@ static err_code add(struct receipts_command *c, const char *file, const struct l
     err_code code = bench_import_read(&c->import, text, n_text, file, &more, &n, e);
     mem_free(text);
     TRY(code);
-    code = receipts_add(c->path, more, n, log, e);
+    code = cache_file_make_folders(c->path, e);
+    if (code == ERR_OK)
+        code = receipts_add(c->path, more, n, log, e);
     for (size_t i = 0; code == ERR_OK && i < n; i++)
         for (int of = 0; of < SPEED_N; of++)
             c->is_outside = c->is_outside || receipt_share(&more[i], (enum speed_of)of) > 1;
@@ -275,12 +277,12 @@ static int run(const struct command *c, int argc, char **argv)
         {"--prefill-ceiling", OPT_FLOAT, &r.ceiling_prefill, "X", "add: the same of its prefill", 0.001, 1e9, 0},
         SANDBOX_OPTION(no_sandbox),
     };
-    struct err e = {0};
+    struct err e = {0}, why;
     err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
     if (code == ERR_OK)
         code = receipts_path(&r.path, &e);
     if (code == ERR_OK && r.path)
-        cache_file_make_folders(r.path);
+        (void)!cache_file_make_folders(r.path, &why); /* what is not there can't be allowed */
     if (code == ERR_OK)
         code = cli_confine(c, options, N_OPTIONS(options), argc, argv, r.path, &e);
     if (code == ERR_OK)

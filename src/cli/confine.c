@@ -166,14 +166,16 @@ static err_code allow_shared_memory(struct sandbox *s, struct err *e)
     return sandbox_allow(s, folder ? folder : "/dev/shm", SANDBOX_REMOVE, e);
 }
 
-/* The folder that keeps files from run to run; made, because what is not there can't be allowed. */
+/* The folder that keeps files from run to run; made, because what is not there can't be allowed. Who writes there says
+ * why it can't be. */
 static err_code allow_cache(struct sandbox *s, enum sandbox_access access, struct err *e)
 {
     char *folder;
+    struct err why;
     TRY(cache_file_path("", &folder, e));
     if (!folder)
         return ERR_OK;
-    cache_file_make_folders(folder);
+    (void)!cache_file_make_folders(folder, &why);
     err_code code = sandbox_allow(s, folder, access, e);
     mem_free(folder);
     return code;
@@ -185,10 +187,11 @@ static err_code allow_cache(struct sandbox *s, enum sandbox_access access, struc
 static err_code allow_kept_folder(struct sandbox *s, const char *folder, enum sandbox_access access, struct err *e)
 {
     char below[PATH_MAX];
+    struct err why;
     if (!*folder)
         return ERR_OK;
     if (access != SANDBOX_READ && (size_t)snprintf(below, sizeof below, "%s/", folder) < sizeof below)
-        cache_file_make_folders(below);
+        (void)!cache_file_make_folders(below, &why);
     return sandbox_allow(s, folder, access, e);
 }
 

@@ -157,8 +157,9 @@ static err_code leave(const struct receipt *r, struct err *e)
     TRY(receipts_path(&path, e));
     if (!path)
         return ERR_OK;
-    cache_file_make_folders(path);
-    err_code code = receipts_add(path, r, 1, &log, e);
+    err_code code = cache_file_make_folders(path, e);
+    if (code == ERR_OK)
+        code = receipts_add(path, r, 1, &log, e);
     mem_free(path);
     return code;
 }

@@ -22,13 +22,18 @@ err_code cache_file_path(const char *name, char **out, struct err *e)
     return *out ? ERR_OK : err_nomem(e, strlen(name), "a path");
 }
 
-void cache_file_make_folders(char *path)
+err_code cache_file_make_folders(char *path, struct err *e)
 {
+    err_code code = ERR_OK;
     for (char *p = strchr(path + 1, '/'); p; p = strchr(p + 1, '/')) {
         *p = '\0';
-        mkdir(path, 0777);
+        if (mkdir(path, 0777) == 0 || errno == EEXIST)
+            code = ERR_OK; /* those above are there, too */
+        else if (code == ERR_OK)
+            code = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
         *p = '/';
     }
+    return code;
 }
 
 err_code cache_file_read(const char *path, char **text, size_t *n, struct err *e)

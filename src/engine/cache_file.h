@@ -10,8 +10,8 @@
 
 /* The path of a file of that name, owned by the caller (mem_free); NULL where neither variable is set. */
 MUST_USE err_code cache_file_path(const char *name, char **out, struct err *e);
-/* Makes the folders of a path, as far as they are missing; what can't be made shows when the file is written. */
-void cache_file_make_folders(char *path);
+/* Makes the folders of a path, as far as they are missing. */
+MUST_USE err_code cache_file_make_folders(char *path, struct err *e);
 /* The whole file, owned by the caller (mem_free); NULL when there is none. */
 MUST_USE err_code cache_file_read(const char *path, char **text, size_t *n, struct err *e);
 /* Renames a damaged file of ours to PATH.damaged, with a warning of what *e says about it. */

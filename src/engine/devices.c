@@ -167,8 +167,9 @@ static void keep_pipelines(const moebius_engine *g, struct backend *vulkan)
     struct output_file f;
     err_code code = path ? vulkan_save_pipelines(vulkan, &bytes, &n, &e) : ERR_OK;
     if (bytes) {
-        cache_file_make_folders(path);
-        code = output_file_open(&f, path, &e);
+        code = cache_file_make_folders(path, &e);
+        if (code == ERR_OK)
+            code = output_file_open(&f, path, &e);
         if (code == ERR_OK) {
             fwrite(bytes, 1, n, f.stream);
             code = output_file_finish_unsynced(&f, &e);

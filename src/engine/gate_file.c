@@ -39,7 +39,7 @@ err_code gate_file_save(const struct gate_curve *c, char **path, struct err *e)
     TRY(find_path(c->fingerprint, path, e));
     if (!*path)
         return ERR_OK;
-    cache_file_make_folders(*path);
+    TRY_OUT(cache_file_make_folders(*path, e));
     TRY_OUT(gate_write(c, &text, e));
     TRY_OUT(output_file_open(&f, *path, e));
     fprintf(f.stream, "%s\n", text);

@@ -89,7 +89,7 @@ err_code planning_machine_save(const struct machine *m, const char *path, struct
     if (!path && !kept)
         return err_set(e, ERR_IO, "no cache directory: expected the environment variable HOME or XDG_CACHE_HOME");
     if (kept)
-        cache_file_make_folders(kept);
+        TRY_OUT(cache_file_make_folders(kept, e));
     TRY_OUT(machine_write(m, &text, e));
     TRY_OUT(output_file_open(&f, path ? path : kept, e));
     fprintf(f.stream, "%s\n", text);

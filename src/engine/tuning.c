@@ -257,9 +257,10 @@ err_code engine_save_tuning(const moebius_engine *g, const char *path, char **wr
         TRY(cache_path(g->kernels, pool_n_threads(g->pool), written, e));
         if (!*written)
             return err_set(e, ERR_IO, "no cache directory: neither XDG_CACHE_HOME nor HOME is an absolute path");
-        cache_file_make_folders(*written);
     }
-    err_code code = write_tuning(&t, *written, e);
+    err_code code = path ? ERR_OK : cache_file_make_folders(*written, e);
+    if (code == ERR_OK)
+        code = write_tuning(&t, *written, e);
     if (code != ERR_OK) {
         mem_free(*written);
         *written = NULL;

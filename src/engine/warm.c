@@ -103,7 +103,7 @@ static err_code update_usage(moebius_engine *g, struct err *e)
     struct output_file f;
     struct usage all = {0};
     if (is_ours(g))
-        cache_file_make_folders(g->usage_path);
+        TRY(cache_file_make_folders(g->usage_path, e));
     TRY(output_file_open_shared(&f, g->usage_path, e));
     err_code code = add_usage(g, &all, e);
     if (code == ERR_OK) {

@@ -319,6 +319,11 @@ def short_run(cache, **kw):
     return run("generate", "-m", MODEL, "--tokens", "1", "-n", 2, "--temp", 0, "-t", 1, *STREAM, env=dict(os.environ, XDG_CACHE_HOME=cache), **kw)
 
 
+def test_a_folder_that_can_not_be_made_is_named():
+    err = short_run("/sys/moebius-cache").stderr.decode()
+    assert "usage of experts is not kept: /sys/moebius-cache: " in err and "No such file" not in err, err
+
+
 def test_counts_begin_in_a_file_that_is_not_there():
     path = tmp("new-counts.txt")
     err = run("generate", "-m", MODEL, "--tokens", "1", "-n", 2, *STREAM, "--usage", path).stderr.decode()
