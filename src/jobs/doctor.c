@@ -28,7 +28,7 @@ void doctor_say(struct doctor_report *r, enum doctor_state state, const char *to
     va_start(args, fmt);
     (void)printable_format(l->said, sizeof l->said, fmt, args);
     va_end(args);
-    snprintf(l->remedy, sizeof l->remedy, "%s", remedy ? remedy : "");
+    (void)printable_line(remedy ? remedy : "", remedy ? strlen(remedy) : 0, l->remedy, sizeof l->remedy);
     l->state = state;
     l->topic = topic;
 }

@@ -60,8 +60,8 @@ struct doctor_model {
     void *user;
 };
 
-/* Appends what a model's file says. A file that can't be read is a finding; ERR_CANCELLED when progress said so, and
- * ERR_NOMEM. */
+/* Appends what a model's file says: what its bytes are to blame for is a finding, all else an error, ERR_CANCELLED when
+ * progress said so. */
 MUST_USE err_code doctor_look_at_model(struct doctor_report *r, const struct doctor_model *m, struct err *e);
 
 /* Random reads of a model's file, for a second at most: live->drive_bytes_per_s or no_drive_speed, where it lies, and

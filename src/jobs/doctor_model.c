@@ -1,6 +1,9 @@
 /* A model's file: whether it is whole, whether it can run, and what its bytes say. */
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
 #include "jobs/check_values.h"
@@ -11,6 +14,9 @@
 
 static const char download_again[] =
     "compare the file's size and SHA-256 with the publisher's, and download what differs again";
+
+static const char newer_version[] =
+    "see docs/quantization.md and moebius version for what can be run; a newer version may know it";
 
 struct looked {
     struct doctor_report *report;
@@ -24,12 +30,12 @@ enum { MOST_DAMAGED = 16 }; /* that have a line of their own */
 
 /* ---- the directory ----------------------------------------------------------------------------------------------- */
 
-/* ERR_OK for what the file is to blame for: it is a finding. */
+/* ERR_OK for what the file's bytes are to blame for: it is a finding. */
 static err_code judge(struct looked *l, const char *remedy, err_code code, struct err *e)
 {
-    if (code == ERR_OK || code == ERR_NOMEM || code == ERR_CANCELLED)
+    if (code != ERR_FORMAT && code != ERR_UNSUPPORTED)
         return code;
-    doctor_say(l->report, DOCTOR_FINDING, "model", remedy, "%s", e->text);
+    doctor_say(l->report, DOCTOR_FINDING, "model", code == ERR_FORMAT ? remedy : newer_version, "%s", e->text);
     return ERR_OK;
 }
 
@@ -42,9 +48,7 @@ static err_code look_at_layers(struct looked *l, struct err *e)
     if (code == ERR_OK)
         code = inspect_layout_open(&layout, l->gguf, &f, e);
     if (code == ERR_OK && !layout.model)
-        doctor_say(l->report, DOCTOR_FINDING, "model",
-                   "see docs/quantization.md and moebius version for what can be run; a newer version may know it",
-                   "it can't be run: %s", layout.error.text);
+        doctor_say(l->report, DOCTOR_FINDING, "model", newer_version, "it can't be run: %s", layout.error.text);
     else if (code == ERR_OK)
         doctor_say(l->report, DOCTOR_OK, "model", NULL, "%s: %.2f GB in %d file%s, and can be run%s%s", l->m->path,
                    (double)f.n_bytes / 1e9, gguf_n_files(l->gguf), gguf_n_files(l->gguf) == 1 ? "" : "s",
@@ -59,21 +63,22 @@ static err_code look_at_sums(struct looked *l, struct err *e)
 {
     struct store *store = NULL;
     struct checksums sums = {0};
+    char remedy[PATH_MAX + 128];
+    snprintf(remedy, sizeof remedy,
+             "once it is known to be good: moebius verify %s --write, and from then on damage is noticed", l->m->path);
     err_code code = store_open_gguf(&store, l->gguf, e);
     if (code == ERR_OK)
         code = checksums_load(&sums, store, &l->has_sums, e);
     checksums_close(&sums);
     store_close(&store);
     if (code == ERR_OK && !l->has_sums)
-        doctor_say(l->report, DOCTOR_UNKNOWN, "checksums",
-                   "once it is known to be good: moebius verify --write, and from then on damage is noticed",
-                   "the file has none");
+        doctor_say(l->report, DOCTOR_UNKNOWN, "checksums", remedy, "the file has none");
     else if (code == ERR_OK)
         doctor_say(l->report, DOCTOR_OK, "checksums", NULL, "there are some%s",
                    l->m->deep ? "" : " (--deep or moebius verify compares them)");
     else
         l->has_sums = false;
-    return judge(l, "write them anew with moebius verify --write once the file is known to be good", code, e);
+    return judge(l, remedy, code, e);
 }
 
 /* ---- the bytes --------------------------------------------------------------------------------------------------- */
@@ -163,6 +168,10 @@ static err_code look(struct looked *l, struct err *e)
 err_code doctor_look_at_model(struct doctor_report *r, const struct doctor_model *m, struct err *e)
 {
     struct looked l = {.report = r, .m = m};
+    struct stat st;
+    if (stat(m->path, &st) == 0 && S_ISDIR(st.st_mode))
+        return err_set(e, ERR_USAGE, "%s: a folder, expected a GGUF file; of a prepared store: moebius verify %s",
+                       m->path, m->path);
     err_code code = gguf_open(&l.gguf, m->path, e);
     if (code == ERR_OK)
         code = look(&l, e);

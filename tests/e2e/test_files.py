@@ -70,7 +70,7 @@ def test_a_full_disk_is_no_success():
                      ["imatrix", "-m", DEMO, "-f", text_file(), "-c", 64, "-o", tmp("full.imatrix")],
                      ["quantize", "--force", DEMO, tmp("full.gguf"), "--type", "Q8_0"],
                      ["tune", "-m", MODEL], ["prepare", MODEL, "--to", tmp("full-store")],
-                     ["doctor", "-m", tmp("nothing.gguf")]):
+                     ["doctor", "-m", MODEL]):
             if args[0] == "verify":
                 args[2] = tmp("verified.gguf")
                 open(args[2], "wb").write(read(MODEL))

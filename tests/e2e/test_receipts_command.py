@@ -216,7 +216,17 @@ def test_a_damaged_model_is_found_by_its_bytes():
     assert "NaN or infinite" in lines["values"]["said"] and "checksum" in lines["damage"]["said"], lines
     shutil.copy(os.path.join(GOLDEN, "q_q8_0.gguf"), model)  # the checksums are another model's now
     assert any(x["topic"] == "model" and x["state"] == "finding" for x in doctor("-m", model)), doctor("-m", model)
-    assert any("nosuch" in x["said"] for x in doctor("-m", tmp("nosuch.gguf")) if x["state"] == "finding")
+    lines = {x["topic"]: x for x in doctor("-m", os.path.join(GOLDEN, "q_q8_0.gguf"))}
+    assert f"moebius verify {GOLDEN}/q_q8_0.gguf --write" in lines["checksums"]["remedy"], lines["checksums"]
+    os.truncate(model, 5000)
+    lines = {x["topic"]: x for x in doctor("-m", model) if x["state"] == "finding"}
+    assert "publisher" in lines["model"]["remedy"], lines
+
+
+def test_what_is_no_model_is_no_finding():
+    fails(3, "doctor", "-m", tmp("nosuch.gguf"), says=["nosuch.gguf: No such file"])
+    os.mkdir(tmp("store"))
+    fails(2, "doctor", "-m", tmp("store"), says=[f"moebius verify {tmp('store')}"])
 
 
 run_functions(globals())
