@@ -130,6 +130,9 @@ MUST_USE err_code gguf_opt_string(const struct gguf *g, const char *key, struct 
 MUST_USE err_code gguf_opt_array(const struct gguf *g, const char *key, enum gguf_value_type type, const void **data,
                                  uint64_t *n, struct err *e);
 
+/* Element i of an array, below arr.n, as a value of its own. */
+struct gguf_value gguf_array_at(const struct gguf_value *v, uint64_t i);
+
 /* A number for each layer: either one scalar for all or an array of n. Fails when absent and `need`, or when
  * the array's length is not n. */
 MUST_USE err_code gguf_layer_u32(const struct gguf *g, const char *key, uint32_t *out, uint32_t n, bool need,

@@ -163,24 +163,37 @@ err_code gguf_opt_array(const struct gguf *g, const char *key, enum gguf_value_t
     return ERR_OK;
 }
 
-bool gguf_array_u64(const struct gguf_value *v, uint64_t i, uint64_t *out)
+struct gguf_value gguf_array_at(const struct gguf_value *v, uint64_t i)
 {
     const void *p = v->arr.data;
-    int64_t s;
+    struct gguf_value x = {.type = v->arr.type};
     switch (v->arr.type) {
     case GGUF_U8:
-    case GGUF_BOOL: *out = ((const uint8_t *)p)[i]; return true;
-    case GGUF_U16: *out = ((const uint16_t *)p)[i]; return true;
-    case GGUF_U32: *out = ((const uint32_t *)p)[i]; return true;
-    case GGUF_U64: *out = ((const uint64_t *)p)[i]; return true;
-    case GGUF_I8: s = ((const int8_t *)p)[i]; break;
-    case GGUF_I16: s = ((const int16_t *)p)[i]; break;
-    case GGUF_I32: s = ((const int32_t *)p)[i]; break;
-    case GGUF_I64: s = ((const int64_t *)p)[i]; break;
-    default: return false;
+    case GGUF_BOOL: x.u = ((const uint8_t *)p)[i]; break;
+    case GGUF_U16: x.u = ((const uint16_t *)p)[i]; break;
+    case GGUF_U32: x.u = ((const uint32_t *)p)[i]; break;
+    case GGUF_U64: x.u = ((const uint64_t *)p)[i]; break;
+    case GGUF_I8: x.i = ((const int8_t *)p)[i]; break;
+    case GGUF_I16: x.i = ((const int16_t *)p)[i]; break;
+    case GGUF_I32: x.i = ((const int32_t *)p)[i]; break;
+    case GGUF_I64: x.i = ((const int64_t *)p)[i]; break;
+    case GGUF_F32: x.f = (double)((const float *)p)[i]; break;
+    case GGUF_F64: x.f = ((const double *)p)[i]; break;
+    case GGUF_STRING: x.str = ((const struct gguf_string *)p)[i]; break;
+    case GGUF_ARRAY: return ((const struct gguf_value *)p)[i];
+    case GGUF_N_VALUE_TYPE: break;
     }
-    *out = (uint64_t)s;
-    return s >= 0;
+    return x;
+}
+
+/* Element i of an array of integers or bools; false when it is neither or is negative. */
+static bool array_u64(const struct gguf_value *v, uint64_t i, uint64_t *out)
+{
+    const struct gguf_value x = gguf_array_at(v, i);
+    if (x.type != GGUF_BOOL)
+        return gguf_value_u64(&x, out);
+    *out = x.u;
+    return true;
 }
 
 err_code gguf_layer_u32(const struct gguf *g, const char *key, uint32_t *out, uint32_t n, bool need, struct err *e)
@@ -201,13 +214,13 @@ err_code gguf_layer_u32(const struct gguf *g, const char *key, uint32_t *out, ui
                        g->files[0].path, key, v->arr.n, n);
     for (uint32_t i = 0; i < n; i++) {
         uint64_t u;
-        if (!gguf_array_u64(v, i, &u) || u > UINT32_MAX)
+        if (!array_u64(v, i, &u) || u > UINT32_MAX)
             return err_set(e, ERR_FORMAT, "%s: key \"%s\": element %" PRIu32 " of this array of %s: expected %s",
                            g->files[0].path, key, i, gguf_value_type_name(v->arr.type), U32_WANTED);
     }
     for (uint32_t i = 0; i < n; i++) {
         uint64_t u = 0;
-        (void)gguf_array_u64(v, i, &u);
+        (void)array_u64(v, i, &u);
         out[i] = (uint32_t)u;
     }
     return ERR_OK;

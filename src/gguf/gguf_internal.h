@@ -73,9 +73,6 @@ const struct gguf_value *gguf_file_find(const struct gguf_file *f, const char *k
 /* The value as an unsigned integer; false when it is no integer or is negative. */
 bool gguf_value_u64(const struct gguf_value *v, uint64_t *out);
 
-/* Element i of an array of integers or bools; false when it is neither or is negative. */
-bool gguf_array_u64(const struct gguf_value *v, uint64_t i, uint64_t *out);
-
 /* Bytes of an element of a scalar type, as stored in files; 0 for strings, arrays and what is no type. */
 size_t gguf_value_type_bytes(uint32_t type);
 

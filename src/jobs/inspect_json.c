@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "base/printable.h"
+#include "base/json_text.h"
 #include "jobs/inspect_internal.h"
 
 /* In all of this file: a NULL from jansson (no memory) is passed on and fails in the end, where the object
@@ -33,31 +33,9 @@ static void append(struct out_json *o, json_t *array, json_t *v)
     o->ok = json_array_append_new(array, v) == 0 && o->ok;
 }
 
-/* The bytes with U+FFFD in place of what is not UTF-8; owned by the caller. */
-static char *clean(const char *s, size_t n, size_t *out_n)
-{
-    size_t size, at = 0;
-    char *out = mem_mul(n, 3, &size) ? mem_alloc(size + 1) : NULL;
-    if (!out)
-        return NULL;
-    for (size_t i = 0; i < n;) {
-        size_t length = printable_utf8_length(s + i, n - i);
-        memcpy(out + at, length ? s + i : "\xef\xbf\xbd", length ? length : 3);
-        at += length ? length : 3;
-        i += length ? length : 1;
-    }
-    out[at] = 0;
-    *out_n = at;
-    return out;
-}
-
 static json_t *string(struct out_json *o, const char *s, size_t n)
 {
-    size_t clean_n;
-    char *c = clean(s, n, &clean_n);
-    json_t *v = c ? json_stringn_nocheck(c, clean_n) : NULL;
-    mem_free(c);
-    return keep(o, v);
+    return keep(o, json_text(s, n));
 }
 
 static json_t *text(struct out_json *o, const char *s)
@@ -81,42 +59,6 @@ static json_t *integer(struct out_json *o, uint64_t v)
     return text(o, digits);
 }
 
-static json_t *value_array(struct out_json *o, const struct gguf_value *v);
-
-static json_t *element(struct out_json *o, const struct gguf_value *v, uint64_t i)
-{
-    const void *p = v->arr.data;
-    switch (v->arr.type) {
-    case GGUF_U8: return integer(o, ((const uint8_t *)p)[i]);
-    case GGUF_I8: return keep(o, json_integer(((const int8_t *)p)[i]));
-    case GGUF_U16: return integer(o, ((const uint16_t *)p)[i]);
-    case GGUF_I16: return keep(o, json_integer(((const int16_t *)p)[i]));
-    case GGUF_U32: return integer(o, ((const uint32_t *)p)[i]);
-    case GGUF_I32: return keep(o, json_integer(((const int32_t *)p)[i]));
-    case GGUF_U64: return integer(o, ((const uint64_t *)p)[i]);
-    case GGUF_I64: return keep(o, json_integer(((const int64_t *)p)[i]));
-    case GGUF_F32: return real(o, (double)((const float *)p)[i]);
-    case GGUF_F64: return real(o, ((const double *)p)[i]);
-    case GGUF_BOOL: return keep(o, json_boolean(((const uint8_t *)p)[i]));
-    case GGUF_STRING: return string(o, ((const struct gguf_string *)p)[i].s, ((const struct gguf_string *)p)[i].n);
-    case GGUF_ARRAY: return value_array(o, &((const struct gguf_value *)p)[i]);
-    case GGUF_N_VALUE_TYPE: break;
-    }
-    return keep(o, NULL);
-}
-
-/* {"element_type", "count", "values"}: the first ARRAY_SHOWN elements. */
-static json_t *value_array(struct out_json *o, const struct gguf_value *v)
-{
-    json_t *object = keep(o, json_object()), *values = keep(o, json_array());
-    for (uint64_t i = 0; i < v->arr.n && i < ARRAY_SHOWN; i++)
-        append(o, values, element(o, v, i));
-    set(o, object, "element_type", text(o, gguf_value_type_name(v->arr.type)));
-    set(o, object, "count", integer(o, v->arr.n));
-    set(o, object, "values", values);
-    return object;
-}
-
 static json_t *scalar(struct out_json *o, const struct gguf_value *v)
 {
     switch (v->type) {
@@ -132,20 +74,33 @@ static json_t *scalar(struct out_json *o, const struct gguf_value *v)
     }
 }
 
+/* {"element_type", "count", "values"}: the first ARRAY_SHOWN elements. */
+static json_t *value_array(struct out_json *o, const struct gguf_value *v)
+{
+    json_t *object = keep(o, json_object()), *values = keep(o, json_array());
+    for (uint64_t i = 0; i < v->arr.n && i < ARRAY_SHOWN; i++) {
+        const struct gguf_value x = gguf_array_at(v, i);
+        append(o, values, x.type == GGUF_ARRAY ? value_array(o, &x) : scalar(o, &x));
+    }
+    set(o, object, "element_type", text(o, gguf_value_type_name(v->arr.type)));
+    set(o, object, "count", integer(o, v->arr.n));
+    set(o, object, "values", values);
+    return object;
+}
+
 /* KEY: {"type", "value"}, or for an array what value_array gives and "type". */
 static json_t *metadata(struct out_json *o, const struct gguf *g)
 {
     json_t *all = keep(o, json_object());
     for (uint64_t i = 0; i < gguf_n_kv(g); i++) {
         const struct gguf_kv *kv = gguf_kv_at(g, i);
-        size_t n;
-        char *key = clean(kv->key.s, kv->key.n, &n);
+        json_t *key = string(o, kv->key.s, kv->key.n);
         json_t *v = kv->value.type == GGUF_ARRAY ? value_array(o, &kv->value) : keep(o, json_object());
         set(o, v, "type", text(o, gguf_value_type_name(kv->value.type)));
         if (kv->value.type != GGUF_ARRAY)
             set(o, v, "value", scalar(o, &kv->value));
-        set(o, all, key, v);
-        mem_free(key);
+        set(o, all, json_string_value(key), v);
+        json_decref(key);
     }
     return all;
 }

@@ -59,30 +59,6 @@ static void print_path(FILE *out, const char *path)
     }
 }
 
-static void print_value(FILE *out, const struct gguf_value *v, int max_chars);
-
-/* Element i of an array, as a value of its own. */
-static void print_element(FILE *out, const struct gguf_value *v, uint64_t i)
-{
-    const void *p = v->arr.data;
-    switch (v->arr.type) {
-    case GGUF_U8: fprintf(out, "%" PRIu8, ((const uint8_t *)p)[i]); break;
-    case GGUF_I8: fprintf(out, "%" PRId8, ((const int8_t *)p)[i]); break;
-    case GGUF_U16: fprintf(out, "%" PRIu16, ((const uint16_t *)p)[i]); break;
-    case GGUF_I16: fprintf(out, "%" PRId16, ((const int16_t *)p)[i]); break;
-    case GGUF_U32: fprintf(out, "%" PRIu32, ((const uint32_t *)p)[i]); break;
-    case GGUF_I32: fprintf(out, "%" PRId32, ((const int32_t *)p)[i]); break;
-    case GGUF_U64: fprintf(out, "%" PRIu64, ((const uint64_t *)p)[i]); break;
-    case GGUF_I64: fprintf(out, "%" PRId64, ((const int64_t *)p)[i]); break;
-    case GGUF_F32: fprintf(out, "%.7g", (double)((const float *)p)[i]); break;
-    case GGUF_F64: fprintf(out, "%.15g", ((const double *)p)[i]); break;
-    case GGUF_BOOL: fputs(((const uint8_t *)p)[i] ? "true" : "false", out); break;
-    case GGUF_STRING: print_string(out, ((const struct gguf_string *)p)[i], ARRAY_SHOWN_CHARS); break;
-    case GGUF_ARRAY: print_value(out, &((const struct gguf_value *)p)[i], ARRAY_SHOWN_CHARS); break;
-    case GGUF_N_VALUE_TYPE: break;
-    }
-}
-
 static void print_value(FILE *out, const struct gguf_value *v, int max_chars)
 {
     switch (v->type) {
@@ -97,8 +73,9 @@ static void print_value(FILE *out, const struct gguf_value *v, int max_chars)
     case GGUF_ARRAY:
         fputc('[', out);
         for (uint64_t i = 0; i < v->arr.n && i < ARRAY_SHOWN; i++) {
+            const struct gguf_value x = gguf_array_at(v, i);
             fputs(i ? ", " : "", out);
-            print_element(out, v, i);
+            print_value(out, &x, ARRAY_SHOWN_CHARS);
         }
         fputs(v->arr.n > ARRAY_SHOWN ? ", ...]" : "]", out);
         break;
