@@ -1014,7 +1014,8 @@ typedef struct moebius_plan_options {
     /* How a GPU and the processor divide the experts, as moebius_engine_options has it: "experts", "layers", "last" or
      * "cache" with what may follow. NULL: as n_cpu_moe says. */
     const char *split;
-    const char *const *store_dirs; /* of a prepared store, [n_store_dirs]: its drives give the experts */
+    const char *const *store_dirs; /* of a prepared store, [n_store_dirs]: its drives give the experts. Of this machine
+                                      it must be a finished one of the model, of another one these are drives' names */
     int n_store_dirs;
     double car; /* the threshold of cache-aware routing; 0: off */
     /* Of a token's choices, the shares found on the GPU, in memory and on drives, 0 to 1, as somebody measured them.

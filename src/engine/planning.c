@@ -496,6 +496,7 @@ static err_code plan_engine(moebius_plan *p, const void *engine, const moebius_p
     struct plan_settings s = settings_of(p, o);
     s.is_running = true;
     take_memory(p, g, &s);
+    s.place_bytes = engine_places_bytes(g, s.n_batch);
     if (o->kv == g->refused.kv && s.n_ctx >= g->refused.n_ctx)
         s.least_bytes = g->refused.need_bytes;
     look_at_ranks(p, g, &s);

@@ -101,6 +101,7 @@ struct plan_settings {
     int kv;                /* index of plan_facts.kv */
     uint64_t ram_bytes;    /* that the process may take; 0: what the machine has free */
     uint64_t least_bytes;  /* of it, that is known to be needed at least; 0: as the plan finds */
+    uint64_t place_bytes;  /* of it, what devices beside the first take to compute experts there */
     uint64_t expert_bytes; /* of it, that experts may take; 0: as expert_share says */
     double expert_share;   /* of each device's experts, those that may have memory; 0: as there is room */
     uint64_t vram_bytes;   /* of each GPU; 0: what it has free */

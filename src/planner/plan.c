@@ -87,7 +87,8 @@ static uint64_t fixed_bytes(const struct making *k, const struct plan_kv *kv, in
 /* What is kept back for operations: as a session is admitted. */
 static uint64_t spare_bytes(const struct making *k, const struct plan_kv *kv, int64_t n_ctx)
 {
-    return plan_spare_bytes(k->f->work_bytes + texts_bytes(k->f, kv, n_ctx, 1), k->f->scratch_bytes);
+    return plan_spare_bytes(k->f->work_bytes + texts_bytes(k->f, kv, n_ctx, 1), k->f->scratch_bytes) +
+           k->s->place_bytes;
 }
 
 static uint64_t least_with(const struct making *k, const struct plan_kv *kv, int64_t n_ctx, int64_t n_texts)

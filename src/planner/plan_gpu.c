@@ -68,7 +68,8 @@ uint64_t plan_vram_with(const struct making *k, int n_cpu_moe, int64_t n_ctx)
 /* Memory beside the processor's experts. */
 static uint64_t ram_without(const struct making *k)
 {
-    return k->f->process_bytes + PLAN_MARGIN_BYTES + (uint64_t)k->s->n_texts * plan_host_bytes(k->f, k->s->n_ctx);
+    return k->f->process_bytes + PLAN_MARGIN_BYTES + k->s->place_bytes +
+           (uint64_t)k->s->n_texts * plan_host_bytes(k->f, k->s->n_ctx);
 }
 
 /* ---- the processor's experts ------------------------------------------------------------------------------------- */

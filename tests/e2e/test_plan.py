@@ -309,14 +309,16 @@ def test_what_a_refused_run_is_told_works():
     if IS_ASAN:
         return
     least = plan("--ctx", 256, "--ram", "20M", code=REFUSED)["memory"]["least_bytes"]
-    for size in f"{(least >> 20) - 3}M", "40M", "30M":
-        said = fails(7, "generate", "-m", DEMO, "-p", "Once", "-n", 2, "--ctx", 512, "--cold", "--ram", size, says=["MiB", "what would work: "])
+    sizes = [f"{(least >> 20) - 3}M", "40M", "30M"]
+    for size, devices in [(size, []) for size in sizes] + [("58M", ["--devices", "cpu:1,cpu:1,cpu:1,cpu:1"])]:
+        how = ["generate", "-m", DEMO, "-p", "Once", "-n", 2, *devices]
+        said = fails(7, *how, "--ctx", 512, "--cold", "--ram", size, says=["MiB", "what would work: "])
         for way in said.split("what would work: ")[1].split(", or "):
             flags = way.split(", ")[0].split()
             given = ["--ctx", 512, "--cold", "--ram", size]
             for i in range(0, len(flags), 2):
                 given = [x for j, x in enumerate(given) if flags[i] not in (x, given[j - 1])] + flags[i:i + 2]
-            run("generate", "-m", DEMO, "-p", "Once", "-n", 2, *given)
+            run(*how, *given)
 
 
 def test_the_least_memory_of_a_plan_is_about_what_a_run_needs():
