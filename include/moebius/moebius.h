@@ -16,8 +16,9 @@
  *
  * Thread-safety: an engine and its sessions may be used from one thread at a time; moebius_engine_interrupt alone may
  * be called by any thread meanwhile. All engines of a process may be used from one thread at a time where one has a
- * bound on memory (ram_bytes), as what others take makes it give back. A sampler may be used from one thread at a time,
- * beside its engine. Vocabularies, templates, prompts and grammars are read-only and may be shared between threads. */
+ * bound on memory (ram_bytes, which is -1 for none), as what others take makes it give back. A sampler may be used from
+ * one thread at a time, beside its engine. Vocabularies, templates, prompts and grammars are read-only and may be
+ * shared between threads. */
 #ifndef MOEBIUS_MOEBIUS_H
 #define MOEBIUS_MOEBIUS_H
 
@@ -103,7 +104,8 @@ typedef struct moebius_engine_options {
      * in the user's cache directory; the first that meets a processor or a type of weights measures for 0.1 s. */
     const char *tuning;
     /* The process's peak memory in bytes. 0: what it has and most of what the system and its control groups have free
-     * when the model is opened. One engine at a time has a bound: others that are opened with 0 meanwhile have none. */
+     * when the model is opened. -1: no bound. One engine at a time has a bound: others that are opened with 0 meanwhile
+     * have none. */
     int64_t ram_bytes;
     /* Memory for routed experts in bytes; experts without a place are read when needed. 0: what expert_ram_share says.
      * If that is 0, too: as much as all experts need, or as ram_bytes leaves. */

@@ -14,9 +14,9 @@ void cpu_count_product(struct cpu *c, enum op_kind kind, const struct quant_info
     size_t row_bytes = 0;
     quant_row_bytes(type, (uint64_t)k, &row_bytes);
     t->n_bytes += (uint64_t)(n_read * n_row) * row_bytes;
-    *(c->kernels->act[type->type] == QUANT_ACT_FLOAT ? &t->n_float
-      : goes_to_tiles(c, type->type, m)              ? &t->n_tile
-                                                     : &t->n_int8) += (uint64_t)(n_row * k * m);
+    *(kernels_act(c->kernels, type) == QUANT_ACT_FLOAT ? &t->n_float
+      : goes_to_tiles(c, type->type, m)                ? &t->n_tile
+                                                       : &t->n_int8) += (uint64_t)(n_row * k * m);
 }
 
 static void count_weights(struct cpu *c, const struct op *op, int64_t m)

@@ -156,7 +156,7 @@ static bool run_tiles(struct expert_loop *x, int64_t n_row, int64_t k, pool_fn *
 static bool run_sorted(struct expert_loop *x)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
-    enum quant_act kind = x->c->kernels->act[d->type[EXPERT_DOWN]->type];
+    enum quant_act kind = kernels_act(x->c->kernels, d->type[EXPERT_DOWN]);
     if (!run_tiles(x, d->n_ff, d->n_embd, gate_up_tiles))
         return false;
     note_packed(x, EXPERT_GATE, EXPERT_UP);
@@ -212,7 +212,7 @@ static void pack_item(void *arg, size_t task, int thread)
 static bool place_hidden(struct expert_loop *x)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
-    enum quant_act kind = x->c->kernels->act[d->type[EXPERT_DOWN]->type];
+    enum quant_act kind = kernels_act(x->c->kernels, d->type[EXPERT_DOWN]);
     x->direct.down = (struct cpu_act){.kind = kind, .k = slot_n_hidden(d), .f32 = x->hidden};
     if (kind != QUANT_ACT_FLOAT &&
         !cpu_act_place(x->c, SCRATCH_ACT_H + kind, kind, x->plan.n_pair, slot_n_hidden(d), &x->direct.down))
@@ -279,8 +279,8 @@ static bool prepare_input(struct expert_loop *x, enum quant_act kind, struct ker
 static bool prepare_inputs(struct expert_loop *x)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
-    enum quant_act gate = x->c->kernels->act[d->type[EXPERT_GATE]->type];
-    enum quant_act up = x->c->kernels->act[d->type[EXPERT_UP]->type];
+    enum quant_act gate = kernels_act(x->c->kernels, d->type[EXPERT_GATE]);
+    enum quant_act up = kernels_act(x->c->kernels, d->type[EXPERT_UP]);
     if (!prepare_input(x, gate, &x->x[EXPERT_GATE]))
         return false;
     x->x[EXPERT_UP] = x->x[EXPERT_GATE];

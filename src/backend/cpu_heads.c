@@ -63,7 +63,7 @@ void cpu_op_heads(struct cpu *c, const struct op *op)
         return;
     }
     assert(w->k == op->heads.n_in && w->n_row % (LAYOUT_R16_ROWS * op->heads.n_head) == 0);
-    l.kind = c->kernels->act[w->type->type];
+    l.kind = kernels_act(c->kernels, w->type);
     l.work_bytes = cpu_act_bytes(l.kind, TILE_TOKENS, w->k);
     l.work = cpu_scratch(c, SCRATCH_THREAD, l.work_bytes * (size_t)pool_n_threads(c->pool));
     if (!l.work)

@@ -56,7 +56,7 @@ static void matmul_chunk(void *arg, size_t task, int thread)
                                     .n_row = w->n_row,
                                     .row0 = row0,
                                     .row1 = row1,
-                                    .x = &l->x[l->c->kernels->act[w->type->type]],
+                                    .x = &l->x[kernels_act(l->c->kernels, w->type)],
                                     .m = l->m,
                                     .y = p->y,
                                     .ldy = w->n_row,
@@ -96,7 +96,7 @@ bool cpu_matmul(struct cpu *c, const struct cpu_product *products, int n, const 
     l.products = products;
     l.m = m;
     for (int i = 0; i < n; i++) {
-        enum quant_act kind = c->kernels->act[products[i].w->type->type];
+        enum quant_act kind = kernels_act(c->kernels, products[i].w->type);
         if (!ready[kind] && !cpu_act_round(c, SCRATCH_ACT + kind, kind, x, m, k, &l.x[kind]))
             return false;
         ready[kind] = true;

@@ -86,7 +86,7 @@ static int64_t most_rows(const struct cpu_rows *pieces, size_t n)
 /* Rounded rows of ones: any will do, as products take the same time for all. */
 static bool trial_input(struct cpu *c, struct trial *t, int64_t k)
 {
-    enum quant_act kind = c->kernels->act[t->pieces->type->type];
+    enum quant_act kind = kernels_act(c->kernels, t->pieces->type);
     float *x = cpu_scratch(c, SCRATCH_GATHER, (size_t)(t->m * k) * sizeof *x);
     for (int64_t i = 0; x && i < t->m * k; i++)
         x[i] = 1;

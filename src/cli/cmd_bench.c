@@ -8,6 +8,7 @@
 #include "cli/rank_forecast.h"
 #include "cli/place_stats.h"
 #include "cli/run_plan.h"
+#include "cli/say.h"
 #include "cli/stats.h"
 #include "jobs/bench.h"
 #include "jobs/read_file.h"
@@ -24,10 +25,9 @@ struct bench_command {
 static bool print_progress(void *user, int64_t n_round)
 {
     const struct bench_command *b = user;
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r%lld of %lld rounds ", (long long)n_round, (long long)b->params.n_round);
-    if (isatty(STDERR_FILENO) && (n_round == b->params.n_round || cli_interrupted()))
-        fprintf(stderr, "\r%30s\r", "");
+    say_progress("%lld of %lld rounds ", (long long)n_round, (long long)b->params.n_round);
+    if (n_round == b->params.n_round || cli_interrupted())
+        say_progress_end();
     return !cli_interrupted();
 }
 

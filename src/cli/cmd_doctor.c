@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/common.h"
 #include "cli/exit_status.h"
+#include "cli/say.h"
 #include "jobs/doctor.h"
 
 enum { MAX_GPU = 64 };
@@ -55,7 +56,7 @@ static err_code examine(struct doctor_run *r, struct err *e)
     r->model.progress = cli_progress;
     r->model.user = &progress;
     err_code code = doctor_look_at_model(&r->report, &r->model, e);
-    cli_progress_end(&progress);
+    say_progress_end();
     return code;
 }
 

@@ -6,6 +6,7 @@
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/say.h"
 #include "jobs/imatrix_gather.h"
 
 struct imatrix_command {
@@ -20,8 +21,7 @@ struct imatrix_command {
 
 static bool print_progress(void *user, int64_t n_done, int64_t n_window)
 {
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r%lld of %lld windows ", (long long)n_done, (long long)n_window);
+    say_progress("%lld of %lld windows ", (long long)n_done, (long long)n_window);
     return !cli_interrupted();
 }
 
@@ -40,8 +40,7 @@ static err_code imatrix(struct imatrix_command *c, struct err *e)
     const struct imatrix_gather_params p = {
         .n_ctx = c->model.n_ctx, .n_window = c->n_window, .progress = print_progress};
     err_code code = imatrix_gather_run(&c->gather, c->opened.session, c->opened.engine, c->ids, c->n_ids, &p, e);
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r%40s\r", "");
+    say_progress_end();
     TRY(code);
     if (cli_interrupted())
         return err_set(e, ERR_CANCELLED, "interrupted; %s is as it was", c->out);

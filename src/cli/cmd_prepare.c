@@ -3,6 +3,7 @@
 #include "base/units_text.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/say.h"
 #include "jobs/prepare.h"
 
 static void print_result(const struct prepare_params *p, const struct prepare_result *r)
@@ -54,7 +55,7 @@ static int run(const struct command *c, int argc, char **argv)
                                          .progress = cli_progress,
                                          .user = &progress};
         code = prepare_run(&p, &result, &e);
-        cli_progress_end(&progress);
+        say_progress_end();
         if (code == ERR_OK)
             print_result(&p, &result);
     }

@@ -5,19 +5,18 @@
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/say.h"
 #include "moebius/moebius.h"
 
 struct probe_command {
     const char *file, *out, *gpus;
     int64_t n_threads;
-    bool json, no_sandbox, is_interactive;
+    bool json, no_sandbox;
 };
 
 static bool show_progress(void *user, const char *what, double done)
 {
-    const struct probe_command *c = user;
-    if (c->is_interactive)
-        fprintf(stderr, "\r%3.0f%% %-60.60s", 100 * done, what);
+    say_progress("%3.0f%% %.60s", 100 * done, what);
     return !cli_interrupted();
 }
 
@@ -36,8 +35,7 @@ static err_code probe(struct probe_command *c, struct err *e)
     TRY(output_file_check(c->out, e));
     cli_catch_interrupt();
     moebius_status status = moebius_machine_probe(&machine, &o, &error);
-    if (c->is_interactive)
-        fprintf(stderr, "\r%66s\r", "");
+    say_progress_end();
     if (status != MOEBIUS_OK)
         return cli_error(e, &error);
     if (!c->out || c->json)
@@ -49,7 +47,7 @@ static err_code probe(struct probe_command *c, struct err *e)
 
 static int run(const struct command *command, int argc, char **argv)
 {
-    struct probe_command c = {.gpus = "vulkan", .is_interactive = isatty(STDERR_FILENO)};
+    struct probe_command c = {.gpus = "vulkan"};
     const struct option options[] = {
         {"--model,-m", OPT_INPUT, &c.file, "FILE", "a large file on the drive to be measured, such as a model", 0, 0,
          0},

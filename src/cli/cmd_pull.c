@@ -18,6 +18,7 @@
 #include "cli/model_names.h"
 #include "cli/pull_view.h"
 #include "cli/run_plan.h"
+#include "cli/say.h"
 #include "jobs/inspect.h"
 
 struct pull_command {
@@ -27,7 +28,6 @@ struct pull_command {
     int64_t n_retry;
     struct hub_places places;
     struct pull *pull;
-    struct pull_view view;
     char scratch[HUB_PLACE_BYTES]; /* a folder for what is known of the files; "": there is none */
 };
 
@@ -139,7 +139,7 @@ static void make_plan(struct pull_command *j)
     const moebius_plan_options o = {.n_ctx_most = INT64_MAX, .n_depth = RUN_PLAN_DEPTH, .usage = "", .receipts = ""};
     char path[HUB_PLACE_BYTES];
     moebius_error error;
-    pull_view_clear(&j->view);
+    say_progress_end();
     if (!scratch_path(j, 0, path) || moebius_plan_open(&j->plan, path, &o, &error) == MOEBIUS_OK)
         return;
     forget_scratch(j, error.text);
@@ -245,13 +245,14 @@ static err_code pull(struct pull_command *j, const char *word, struct err *e)
 {
     char *text = NULL;
     struct model_name name;
+    struct pull_view view;
     err_code code = model_names_parse(&j->places, word, &name, &text, e);
     if (code == ERR_OK && name.kind == MODEL_NAME_FILE)
         code = err_set(e, ERR_USAGE, "%s: expected hf:OWNER/REPO, hf:OWNER/REPO:WHAT, an address or an alias", word);
     if (code == ERR_OK) {
-        const struct pull_options o = pull_view_begin(&j->view, &j->places, (int)j->n_retry);
+        const struct pull_options o = pull_view_begin(&view, &j->places, (int)j->n_retry);
         code = fetch(j, &name, text, &o, e);
-        pull_view_end(&j->view);
+        pull_view_end();
     }
     moebius_plan_close(&j->plan);
     pull_close(&j->pull);

@@ -1,10 +1,10 @@
 #include <stdio.h>
-#include <unistd.h>
 
 #include "base/mem.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/say.h"
 #include "engine/tuning.h"
 #include "jobs/tune.h"
 
@@ -18,8 +18,7 @@ struct tune_command {
 
 static bool print_progress(void *user, const char *what)
 {
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r%-30s ", what);
+    say_progress("%s ", what);
     return !cli_interrupted();
 }
 
@@ -113,8 +112,7 @@ static err_code measure(struct tune_command *c, struct tune_result *r, struct er
         .direct = c->opened.session, .sorted = c->sorted, .ids = c->ids, .progress = print_progress, .user = c};
     cli_catch_interrupt();
     err_code code = tune_run(c->opened.engine, &params, r, e);
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r%31s\r", "");
+    say_progress_end();
     return code;
 }
 

@@ -3,13 +3,12 @@
 #include "base/units_text.h"
 #include "cli/commands.h"
 #include "cli/common.h"
+#include "cli/say.h"
 #include "jobs/verify.h"
 
 static void print_damaged(void *user, const char *sentence)
 {
-    struct progress *p = user;
-    cli_progress_end(p);
-    fprintf(stderr, "%s\n", sentence);
+    say_line(sentence);
 }
 
 static int run(const struct command *c, int argc, char **argv)
@@ -41,7 +40,7 @@ static int run(const struct command *c, int argc, char **argv)
                                         .progress = cli_progress,
                                         .user = &progress};
         code = verify_run(&p, &r, &e);
-        cli_progress_end(&progress);
+        say_progress_end();
         if (code == ERR_OK)
             printf("%s: %llu experts and %llu other tensors, %s: %s\n", path, (unsigned long long)r.n_experts,
                    (unsigned long long)r.n_tensors, units_size(r.n_bytes).s,

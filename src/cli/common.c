@@ -46,20 +46,12 @@ bool cli_progress(void *progress, uint64_t done, uint64_t total)
     struct progress *p = progress;
     int64_t now = clock_ns(), last = atomic_load(&p->shown_ns);
     /* one thread prints, and what is over at once shows nothing */
-    if (p->what && now - last >= EVERY_NS && atomic_compare_exchange_strong(&p->shown_ns, &last, now)) {
-        p->shown = true;
-        fprintf(
-            stderr, "\r%s %5.1f%% of %s, %.2f GB/s, %s left ", p->what, 100.0 * (double)done / (double)total,
-            units_size(total).s, (double)done / (double)(now - p->start_ns),
+    if (p->what && now - last >= EVERY_NS && atomic_compare_exchange_strong(&p->shown_ns, &last, now))
+        say_progress(
+            "%s %5.1f%% of %s, %.2f GB/s, %s left ", p->what, 100.0 * (double)done / (double)total, units_size(total).s,
+            (double)done / (double)(now - p->start_ns),
             units_duration((double)(total - done) / (double)(done ? done : 1) * (double)(now - p->start_ns) / 1e9).s);
-    }
     return !cli_interrupted();
-}
-
-void cli_progress_end(struct progress *p)
-{
-    if (p->shown)
-        fprintf(stderr, "\r%78s\r", "");
 }
 
 struct load_progress {
@@ -205,7 +197,7 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
         options.user = &progress;
         if (moebius_engine_open(&out->engine, o->path, &options, &error) != MOEBIUS_OK)
             code = cli_error(e, &error);
-        cli_progress_end(&progress.shown);
+        say_progress_end();
         if (code != ERR_OK)
             run_plan_advise(o, NULL, o->n_ctx, e);
         out->load_ns = clock_ns() - progress.shown.start_ns;
@@ -562,7 +554,6 @@ bool cli_interrupted(void)
 struct prompt_progress {
     size_t n; /* tokens of the prompt */
     int64_t start_ns, shown_ns;
-    bool shown;
 };
 
 static bool is_cancel_wanted(void *user)
@@ -579,11 +570,9 @@ static void show_prompt(void *user, double done)
     if (now - p->start_ns < FIRST_NS || now - p->shown_ns < EVERY_NS)
         return;
     double s = (double)(now - p->start_ns) / 1e9;
-    fprintf(stderr, "\rprompt of %zu tokens: %.0f%%", p->n, 100 * done);
-    if (done > 0)
-        fprintf(stderr, ", %s left    ", units_duration(s / done - s).s);
+    say_progress("prompt of %zu tokens: %.0f%%%s%s%s", p->n, 100 * done, done > 0 ? ", " : "",
+                 done > 0 ? units_duration(s / done - s).s : "", done > 0 ? " left" : "");
     p->shown_ns = now;
-    p->shown = true;
 }
 
 static void prompt_progress_begin(struct prompt_progress *p, const struct model_options *o, moebius_session *session,
@@ -595,12 +584,11 @@ static void prompt_progress_begin(struct prompt_progress *p, const struct model_
         moebius_session_set_progress(session, show_prompt, p);
 }
 
-static void prompt_progress_end(const struct prompt_progress *p, moebius_session *session)
+static void prompt_progress_end(moebius_session *session)
 {
     moebius_session_set_cancel(session, NULL, NULL);
     moebius_session_set_progress(session, NULL, NULL);
-    if (p->shown)
-        fprintf(stderr, "\r%60s\r", "");
+    say_progress_end();
 }
 
 err_code cli_eval_prompt(const struct model_options *o, moebius_session *session, const int32_t *ids, size_t n,
@@ -610,7 +598,7 @@ err_code cli_eval_prompt(const struct model_options *o, moebius_session *session
     struct prompt_progress progress;
     prompt_progress_begin(&progress, o, session, n);
     moebius_status status = moebius_session_eval(session, ids, n, &error);
-    prompt_progress_end(&progress, session);
+    prompt_progress_end(session);
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }
 
@@ -621,6 +609,6 @@ err_code cli_sync_prompt(const struct model_options *o, moebius_session *session
     struct prompt_progress progress;
     prompt_progress_begin(&progress, o, session, n);
     moebius_status status = moebius_session_sync(session, ids, n, n_kept, &error);
-    prompt_progress_end(&progress, session);
+    prompt_progress_end(session);
     return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
 }

@@ -122,11 +122,9 @@ struct progress {
     const char *what;
     int64_t start_ns;
     _Atomic int64_t shown_ns;
-    _Atomic bool shown;
 };
-void cli_progress_begin(struct progress *p, const char *what); /* NULL: shows nothing */
-bool cli_progress(void *progress, uint64_t done, uint64_t total);
-void cli_progress_end(struct progress *p); /* clears the line */
+void cli_progress_begin(struct progress *p, const char *what);    /* NULL: shows nothing */
+bool cli_progress(void *progress, uint64_t done, uint64_t total); /* say_progress_end ends it */
 
 /* What a command works with. Close it after a failure, too. */
 struct opened {

@@ -52,7 +52,7 @@ static int fetch(const struct hub_places *p, const struct model_name *name, cons
         code = pull_open(&pull, name, text, &o, &e);
         if (code == ERR_OK)
             code = pull_run(pull, path, &e);
-        pull_view_end(&view);
+        pull_view_end();
         pull_close(&pull);
     }
     if (code != ERR_OK)

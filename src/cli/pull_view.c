@@ -7,13 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/common.h"
-
-void pull_view_clear(struct pull_view *v)
-{
-    if (v->is_shown)
-        fprintf(stderr, "\r%78s\r", "");
-    v->is_shown = false;
-}
+#include "cli/say.h"
 
 /* "2 h 5 min", "3 min 20 s" */
 static void show_time(char *out, size_t n, double seconds)
@@ -42,19 +36,15 @@ static void on_progress(void *user, uint64_t n_there, uint64_t n_bytes)
     double rate = n_new * 1e9 / (double)(now - v->shown_ns);
     v->rate = v->rate > 0 ? (1 - weight) * v->rate + weight * rate : rate;
     show_time(left, sizeof left, v->rate > 0 ? (double)(n_bytes - n_there) / v->rate : 1e9);
-    pull_view_clear(v);
-    fprintf(stderr, "%5.1f%% of %.2f GB, %.1f MB/s, %s left", 100.0 * (double)n_there / (double)n_bytes,
-            (double)n_bytes / 1e9, v->rate / 1e6, left);
-    fflush(stderr);
-    v->is_shown = true;
+    say_progress("%5.1f%% of %.2f GB, %.1f MB/s, %s left", 100.0 * (double)n_there / (double)n_bytes,
+                 (double)n_bytes / 1e9, v->rate / 1e6, left);
     v->shown_ns = now;
     v->n_shown = n_there;
 }
 
 static void on_line(void *user, const char *line)
 {
-    pull_view_clear(user);
-    fprintf(stderr, "%s\n", line);
+    say_line(line);
 }
 
 static bool goes_on(void *user)
@@ -71,9 +61,9 @@ struct pull_options pull_view_begin(struct pull_view *v, const struct hub_places
         .places = p, .n_retry = n_retry, .goes_on = goes_on, .progress = on_progress, .say = on_line, .user = v};
 }
 
-void pull_view_end(struct pull_view *v)
+void pull_view_end(void)
 {
-    pull_view_clear(v);
+    say_progress_end();
     signal(SIGPIPE, SIG_DFL);
     cli_release_interrupt();
 }

@@ -8,15 +8,14 @@
 enum { PULL_RETRIES = 8 };
 
 struct pull_view {
-    bool is_terminal, is_shown;
+    bool is_terminal;
     int64_t shown_ns;
     uint64_t n_shown; /* bytes that were there then */
     double rate;      /* bytes a second, lately; 0: not known */
 };
 
-/* Catches interrupts until pull_view_end. */
+/* Catches interrupts until pull_view_end, which clears the line of progress. */
 struct pull_options pull_view_begin(struct pull_view *v, const struct hub_places *p, int n_retry);
-void pull_view_end(struct pull_view *v);   /* clears the line */
-void pull_view_clear(struct pull_view *v); /* the same, before something else is printed */
+void pull_view_end(void);
 
 #endif

@@ -1,15 +1,12 @@
 #include "cli/record_text.h"
 
-#include <stdio.h>
-#include <unistd.h>
-
 #include "base/mem.h"
+#include "cli/say.h"
 
 static bool print_progress(void *user, size_t n_done)
 {
     const size_t *n = user;
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r%zu of %zu tokens ", n_done, *n);
+    say_progress("%zu of %zu tokens ", n_done, *n);
     return !cli_interrupted();
 }
 
@@ -26,8 +23,7 @@ err_code record_text(const struct model_options *model, const char *file, int64_
         const struct profile_params params = {.n_ctx = (size_t)model->n_ctx, .progress = print_progress, .user = n};
         cli_catch_interrupt();
         code = profile_record(opened->engine, opened->session, ids, *n, &params, profile, e);
-        if (isatty(STDERR_FILENO))
-            fprintf(stderr, "\r%40s\r", "");
+        say_progress_end();
     }
     mem_free(ids);
     return code;

@@ -20,6 +20,7 @@ static struct {
     bool is_log, is_json;
     bool is_torn;  /* a long line was written as far as there was room */
     size_t n_lost; /* lines since the last that was written */
+    int n_shown;   /* bytes of the line of progress */
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- making lines ------------------------------------------------------------------------------------------------ */
@@ -92,12 +93,20 @@ static void write_or_leave_out(char *line)
         state.n_lost++;
 }
 
+static void clear_progress(void)
+{
+    if (state.n_shown)
+        fprintf(stderr, "\r%*s\r", state.n_shown, "");
+    state.n_shown = 0;
+}
+
 /* Takes over the line. */
 static void put_line(char *line)
 {
     if (!line)
         return;
     pthread_mutex_lock(&state.lock);
+    clear_progress();
     if (state.is_log)
         write_or_leave_out(line);
     else
@@ -127,6 +136,29 @@ void say(enum log_level level, const char *fmt, ...)
 void say_line(const char *line)
 {
     put_line(mem_strdup(line));
+}
+
+void say_progress(const char *fmt, ...)
+{
+    va_list args;
+    if (!isatty(STDERR_FILENO))
+        return;
+    pthread_mutex_lock(&state.lock);
+    fputc('\r', stderr);
+    va_start(args, fmt);
+    int n = vfprintf(stderr, fmt, args);
+    va_end(args);
+    if (n < state.n_shown)
+        fprintf(stderr, "%*s", state.n_shown - n, "");
+    state.n_shown = n;
+    pthread_mutex_unlock(&state.lock);
+}
+
+void say_progress_end(void)
+{
+    pthread_mutex_lock(&state.lock);
+    clear_progress();
+    pthread_mutex_unlock(&state.lock);
 }
 
 void say_to_log(bool is_json)

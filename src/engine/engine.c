@@ -165,21 +165,22 @@ err_code engine_check_options(moebius_engine *g, struct err *e)
     const moebius_engine_options *o = &g->options;
     if (o->sort_cutoff < 0)
         return err_set(e, ERR_USAGE, "sort cutoff %lld: expected at least 1", (long long)o->sort_cutoff);
-    if (o->ram_bytes < 0 || o->expert_ram_bytes < 0 || !(o->expert_ram_share >= 0 && o->expert_ram_share <= 1))
-        return err_set(e, ERR_USAGE,
-                       "memory of %lld bytes, %lld for experts or a share of %g: expected 0 or more, and 1",
-                       (long long)o->ram_bytes, (long long)o->expert_ram_bytes, o->expert_ram_share);
+    if (o->ram_bytes < -1 || o->expert_ram_bytes < 0 || !(o->expert_ram_share >= 0 && o->expert_ram_share <= 1))
+        return err_set(
+            e, ERR_USAGE,
+            "memory of %lld bytes, %lld for experts or a share of %g: expected -1 or more, 0 or more, and 1 at most",
+            (long long)o->ram_bytes, (long long)o->expert_ram_bytes, o->expert_ram_share);
     if (o->replica_bytes < 0 || !(o->replica_share >= 0))
         return err_set(e, ERR_USAGE, "replicas of %lld bytes or a share of %g: expected 0 or more",
                        (long long)o->replica_bytes, o->replica_share);
     if (o->state_bytes < 0 || o->checkpoint_bytes < 0)
         return err_set(e, ERR_USAGE, "state of %lld bytes, checkpoints of %lld: expected 0 or more",
                        (long long)o->state_bytes, (long long)o->checkpoint_bytes);
-    if (o->hugetlb && (o->ram_bytes || o->expert_ram_bytes || o->expert_ram_share > 0))
+    if (o->hugetlb && (o->ram_bytes > 0 || o->expert_ram_bytes || o->expert_ram_share > 0))
         return err_set(e, ERR_USAGE,
                        "a bound on memory, and huge pages that were set aside: these can't be given back "
                        "expert by expert; expected one of the two");
-    if (o->deterministic && o->ram_bytes)
+    if (o->deterministic && o->ram_bytes > 0)
         return err_set(
             e, ERR_USAGE,
             "deterministic in %lld bytes of memory: how many experts have room there differs from run to run; "

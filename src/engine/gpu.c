@@ -157,8 +157,9 @@ static void judge_speed(struct choosing *x)
 /* What this process may take of the machine's memory. */
 static uint64_t host_bytes(const moebius_engine *g)
 {
-    uint64_t asked = (uint64_t)g->options.ram_bytes, free_bytes = free_memory_bytes("");
-    return asked && asked < free_bytes ? asked : free_bytes;
+    uint64_t free_bytes = free_memory_bytes("");
+    bool is_bound = g->options.ram_bytes > 0 && (uint64_t)g->options.ram_bytes < free_bytes;
+    return is_bound ? (uint64_t)g->options.ram_bytes : free_bytes;
 }
 
 /* Whether several cards have room for what one has not, and each of them is faster than the processor. What says how

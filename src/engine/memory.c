@@ -88,20 +88,20 @@ static err_code too_little(const moebius_engine *g, size_t need, const char *for
     return err_set(e, ERR_LIMIT,
                    "%.1f MiB of memory%s are not enough: %s needs at least %.1f MiB (%zu bytes), of which "
                    "%d MiB are a reserve for threads and small things, which may stay unused",
-                   (double)g->bound_bytes / (1 << 20), g->options.ram_bytes ? "" : ", what is free,", for_what,
+                   (double)g->bound_bytes / (1 << 20), g->options.ram_bytes > 0 ? "" : ", what is free,", for_what,
                    (double)need / (1 << 20), need, PLAN_MARGIN_BYTES >> 20);
 }
 
-/* The process's peak at most: as the options say, else what it has now and most of what is free. 0: no bound, as nobody
- * knows what is free, or as the options exclude one. */
+/* The process's peak at most: as the options say, else what it has now and most of what is free. 0: no bound, as the
+ * options want or exclude one, or as nobody knows what is free. */
 static size_t choose_bound(const moebius_engine *g)
 {
     size_t free_bytes = free_memory_bytes("");
     if (free_bytes != SIZE_MAX && engine_ranks(g))
         free_bytes /= (size_t)ranks_n_here(engine_ranks(g)); /* all ask at the same time */
-    if (g->options.ram_bytes)
+    if (g->options.ram_bytes > 0)
         return (size_t)g->options.ram_bytes;
-    if (free_bytes == SIZE_MAX || g->options.hugetlb || g->options.deterministic)
+    if (g->options.ram_bytes < 0 || free_bytes == SIZE_MAX || g->options.hugetlb || g->options.deterministic)
         return 0;
     return (size_t)plan_memory_limit(resident_memory_bytes(), free_bytes);
 }
@@ -118,7 +118,7 @@ err_code engine_memory_bound(moebius_engine *g, struct err *e)
         return too_little(g, g->overhead_bytes + least, "this model, without a context,", e);
     g->limit_bytes = g->bound_bytes - g->overhead_bytes;
     err_code code = enforce(g, e);
-    return g->options.ram_bytes ? code : ERR_OK; /* of several engines the first is bound by what is free */
+    return g->options.ram_bytes > 0 ? code : ERR_OK; /* of several engines the first is bound by what is free */
 }
 
 void engine_memory_release(moebius_engine *g)

@@ -7,8 +7,8 @@
 #include "kernels/arm/kernels_arm.h"
 #endif
 
-/* Layout ROWS and activation kind FLOAT are zero, so tables need not name them. */
-_Static_assert(LAYOUT_ROWS == 0 && QUANT_ACT_FLOAT == 0, "the tables leave them out");
+/* Layout ROWS is zero, so tables need not name it. */
+_Static_assert(LAYOUT_ROWS == 0, "the tables leave it out");
 
 static const struct kernels scalar = {
     .name = "scalar",
@@ -17,10 +17,6 @@ static const struct kernels scalar = {
 #define QUANT(name, id, block_len, block_bytes, decoder, kind) [id] = matmul_##decoder##_scalar,
 #include "quant/quant_types.def"
 #undef QUANT
-        },
-    .act =
-        {
-#include "kernels/act_kinds.def"
         },
     KERNELS_FILL_OPS(scalar),
     KERNELS_FILL_PEAKS(scalar),
@@ -34,9 +30,23 @@ static const struct kernels reference = {
 #include "quant/quant_types.def"
 #undef QUANT
         },
+    .takes_floats = true,
     KERNELS_FILL_OPS(reference),
     KERNELS_FILL_PEAKS(scalar),
 };
+
+#define K_R16(name, type, len) [QUANT_##name] = LAYOUT_R16,
+
+/* A table whose products of floats, of types in R16 and of those that are expanded first, whose operations and whose
+ * peaks are of these levels; and what else it has. */
+#define TABLE(level, k_float, k_r16, k_expand, ops, peaks, ...)                                                        \
+    static const struct kernels level = {                                                                              \
+        .name = #level,                                                                                                \
+        .matmul = {KERNELS_FLOAT_LIST(k_float) KERNELS_R16_LIST(k_r16) KERNELS_EXPAND_LIST(k_expand)},                 \
+        .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},                                                \
+        KERNELS_FILL_OPS(ops),                                                                                         \
+        KERNELS_FILL_PEAKS(peaks),                                                                                     \
+        __VA_ARGS__};
 
 #if defined(__x86_64__)
 
@@ -46,86 +56,13 @@ static const struct kernels reference = {
 #define K_AVX512VNNI(name, type, len) [QUANT_##name] = matmul_##type##_avx512vnni,
 #define K_AVX512VBMI(name, type, len) [QUANT_##name] = matmul_##type##_avx512vbmi,
 #define K_AMX(name, type, len)        [QUANT_##name] = matmul_##type##_amx,
-#define K_R16(name, type, len)        [QUANT_##name] = LAYOUT_R16,
 
-static const struct kernels avx2 = {
-    .name = "avx2",
-    .matmul = {KERNELS_FLOAT_LIST(K_AVX2) KERNELS_R16_LIST(K_AVX2) KERNELS_EXPAND_LIST(K_AVX2)},
-    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
-    .act =
-        {
-#include "kernels/act_kinds.def"
-        },
-    .r16_put = r16_put_avx2,
-    KERNELS_FILL_OPS(avx2),
-    KERNELS_FILL_PEAKS(avx2),
-};
-
-static const struct kernels avxvnni = {
-    .name = "avxvnni",
-    .matmul = {KERNELS_FLOAT_LIST(K_AVX2) KERNELS_R16_LIST(K_AVXVNNI) KERNELS_EXPAND_LIST(K_AVXVNNI)},
-    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
-    .act =
-        {
-#include "kernels/act_kinds.def"
-        },
-    .r16_put = r16_put_avx2,
-    KERNELS_FILL_OPS(avx2),
-    KERNELS_FILL_PEAKS(avxvnni),
-};
-
-static const struct kernels avx512 = {
-    .name = "avx512",
-    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_R16_LIST(K_AVX512) KERNELS_EXPAND_LIST(K_AVX512)},
-    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
-    .act =
-        {
-#include "kernels/act_kinds.def"
-        },
-    .r16_put = r16_put_avx2,
-    KERNELS_FILL_OPS(avx512),
-    KERNELS_FILL_PEAKS(avx512),
-};
-
-static const struct kernels avx512vnni = {
-    .name = "avx512vnni",
-    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_R16_LIST(K_AVX512VNNI) KERNELS_EXPAND_LIST(K_AVX512VNNI)},
-    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
-    .act =
-        {
-#include "kernels/act_kinds.def"
-        },
-    .r16_put = r16_put_avx2,
-    KERNELS_FILL_OPS(avx512),
-    KERNELS_FILL_PEAKS(avx512vnni),
-};
-
-static const struct kernels avx512vbmi = {
-    .name = "avx512vbmi",
-    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_R16_LIST(K_AVX512VNNI) KERNELS_EXPAND_LIST(K_AVX512VBMI)},
-    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
-    .act =
-        {
-#include "kernels/act_kinds.def"
-        },
-    .r16_put = r16_put_avx2,
-    KERNELS_FILL_OPS(avx512),
-    KERNELS_FILL_PEAKS(avx512vnni),
-};
-
-static const struct kernels amx = {
-    .name = "amx",
-    .matmul = {KERNELS_FLOAT_LIST(K_AVX512) KERNELS_R16_LIST(K_AMX) KERNELS_EXPAND_LIST(K_AVX512VBMI)},
-    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
-    .act =
-        {
-#include "kernels/act_kinds.def"
-        },
-    .r16_put = r16_put_avx2,
-    .peak_tiles = peak_tiles_amx,
-    KERNELS_FILL_OPS(avx512),
-    KERNELS_FILL_PEAKS(avx512vnni),
-};
+TABLE(avx2, K_AVX2, K_AVX2, K_AVX2, avx2, avx2, .r16_put = r16_put_avx2)
+TABLE(avxvnni, K_AVX2, K_AVXVNNI, K_AVXVNNI, avx2, avxvnni, .r16_put = r16_put_avx2)
+TABLE(avx512, K_AVX512, K_AVX512, K_AVX512, avx512, avx512, .r16_put = r16_put_avx2)
+TABLE(avx512vnni, K_AVX512, K_AVX512VNNI, K_AVX512VNNI, avx512, avx512vnni, .r16_put = r16_put_avx2)
+TABLE(avx512vbmi, K_AVX512, K_AVX512VNNI, K_AVX512VBMI, avx512, avx512vnni, .r16_put = r16_put_avx2)
+TABLE(amx, K_AVX512, K_AMX, K_AVX512VBMI, avx512, avx512vnni, .r16_put = r16_put_avx2, .peak_tiles = peak_tiles_amx)
 
 static const struct kernels *const tables[CPU_N_LEVEL] = {
     [CPU_SCALAR] = &scalar,
@@ -142,43 +79,10 @@ static const struct kernels *const tables[CPU_N_LEVEL] = {
 #define K_NEON(name, type, len)    [QUANT_##name] = matmul_##type##_neon,
 #define K_DOTPROD(name, type, len) [QUANT_##name] = matmul_##type##_dotprod,
 #define K_I8MM(name, type, len)    [QUANT_##name] = matmul_##type##_i8mm,
-#define K_R16(name, type, len)     [QUANT_##name] = LAYOUT_R16,
 
-static const struct kernels neon = {
-    .name = "neon",
-    .matmul = {KERNELS_FLOAT_LIST(K_NEON) KERNELS_R16_LIST(K_NEON) KERNELS_EXPAND_LIST(K_NEON)},
-    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
-    .act =
-        {
-#include "kernels/act_kinds.def"
-        },
-    KERNELS_FILL_OPS(neon),
-    KERNELS_FILL_PEAKS(neon),
-};
-
-static const struct kernels dotprod = {
-    .name = "dotprod",
-    .matmul = {KERNELS_FLOAT_LIST(K_NEON) KERNELS_R16_LIST(K_DOTPROD) KERNELS_EXPAND_LIST(K_DOTPROD)},
-    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
-    .act =
-        {
-#include "kernels/act_kinds.def"
-        },
-    KERNELS_FILL_OPS(neon),
-    KERNELS_FILL_PEAKS(dotprod),
-};
-
-static const struct kernels i8mm = {
-    .name = "i8mm",
-    .matmul = {KERNELS_FLOAT_LIST(K_NEON) KERNELS_R16_LIST(K_I8MM) KERNELS_EXPAND_LIST(K_I8MM)},
-    .layout = {KERNELS_R16_LIST(K_R16) KERNELS_EXPAND_LIST(K_R16)},
-    .act =
-        {
-#include "kernels/act_kinds.def"
-        },
-    KERNELS_FILL_OPS(neon),
-    KERNELS_FILL_PEAKS(i8mm),
-};
+TABLE(neon, K_NEON, K_NEON, K_NEON, neon, neon, .r16_put = NULL)
+TABLE(dotprod, K_NEON, K_DOTPROD, K_DOTPROD, neon, dotprod, .r16_put = NULL)
+TABLE(i8mm, K_NEON, K_I8MM, K_I8MM, neon, i8mm, .r16_put = NULL)
 
 static const struct kernels *const tables[CPU_N_LEVEL] = {
     [CPU_SCALAR] = &scalar, [CPU_NEON] = &neon, [CPU_DOTPROD] = &dotprod, [CPU_I8MM] = &i8mm};

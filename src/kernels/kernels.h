@@ -143,10 +143,10 @@ struct kernels {
     const char *name;
 
     /* Products, indexed by quant type; NULL where the type id is unknown. matmul[t] reads weights in layout[t] and
-     * takes activations of kind act[t]. */
+     * takes activations of the kind that kernels_act says. */
     kernel_matmul_fn *matmul[QUANT_MAX_ID];
     enum quant_layout layout[QUANT_MAX_ID];
-    enum quant_act act[QUANT_MAX_ID];
+    bool takes_floats; /* activations are never rounded */
 
     layout_put_fn *r16_put; /* for layout_pack; NULL: plain C */
 
@@ -204,6 +204,12 @@ struct kernels {
     int64_t (*peak_float)(int64_t n_round);
     void (*peak_read)(const void *p, int64_t n, bool asks_ahead);
 };
+
+/* The kind of activations that products with weights of a type take. */
+static inline enum quant_act kernels_act(const struct kernels *k, const struct quant_info *type)
+{
+    return k->takes_floats ? QUANT_ACT_FLOAT : type->act;
+}
 
 /* The table of a level (cpu_level_detect). Never NULL; constant. */
 const struct kernels *kernels_for(enum cpu_level level);

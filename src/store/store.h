@@ -4,7 +4,8 @@
  * fails with an error that names the file and the bytes; nothing is ever computed from bytes that did not
  * arrive. There are three ways in: store_read waits (loading), a store_queue keeps many reads in flight
  * (streaming experts), and store_expert_blob says what to read for a routed expert. The bytes lie in raw GGUF
- * files and, where a prepared store was attached, in its directories; or in a fake's memory (store_fake.h).
+ * files and, where a prepared store was attached, in its directories; tests have stores in memory
+ * (tests/unit/store_fake.h).
  *
  * The room refuses to know what bytes mean: it moves them, tagged with the layouts they are in.
  *

@@ -83,7 +83,7 @@ void copies_close(struct store_copies *c);
  * fit each other counts as one without experts: the model's loader says what is wrong with it. */
 MUST_USE err_code store_layers_find(const struct gguf *g, struct store_layer **out, int *n, struct err *e);
 
-/* ---- queues: queue.c, queue_reads.c, and an engine each in queue_pool.c, queue_uring.c, store_fake.c ----------- */
+/* ---- queues: queue.c, queue_reads.c, and an engine each in queue_pool.c and queue_uring.c ---------------------- */
 
 struct queue_ops {
     const char *name;

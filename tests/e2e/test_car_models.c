@@ -17,7 +17,7 @@
 #include "kernels/kernels.h"
 #include "model/model.h"
 #include "moebius/moebius.h"
-#include "store/store_fake.h"
+#include "store_fake.h"
 
 static const char text[] =
     "Once upon a time there was a little girl called Mia who lived in a small house at the edge of a big forest. Every "

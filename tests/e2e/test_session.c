@@ -569,6 +569,24 @@ static void a_parked_session_never_becomes_another_text(void **state)
     moebius_engine_close(&e);
 }
 
+/* ---- engines ------------------------------------------------------------------------------------------------- */
+
+static void an_engine_without_a_bound_leaves_it_to_another(void **state)
+{
+    moebius_error error;
+    moebius_engine *free = open_engine_with("qwen3moe", &(moebius_engine_options){.n_threads = 1, .ram_bytes = -1});
+    moebius_engine *bound =
+        open_engine_with("gemma4", &(moebius_engine_options){.n_threads = 1, .ram_bytes = (int64_t)1 << 30});
+    struct temp_path p = temp_path(&folder, "none");
+    moebius_engine *none;
+    assert_int_equal(
+        moebius_engine_open(&none, p.s, &(moebius_engine_options){.n_threads = 1, .ram_bytes = -2}, &error),
+        MOEBIUS_USAGE);
+    assert_true(moebius_engine_counters(free).weight_bytes != moebius_engine_counters(bound).weight_bytes);
+    moebius_engine_close(&bound);
+    moebius_engine_close(&free);
+}
+
 /* ---- samplers ------------------------------------------------------------------------------------------------ */
 
 static void a_matcher_of_another_vocabulary_is_refused(void **state)
@@ -836,6 +854,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_session_without_room_to_return_stays_parked),
         cmocka_unit_test(a_session_whose_file_is_gone_stays_parked),
         cmocka_unit_test(a_parked_session_never_becomes_another_text),
+        cmocka_unit_test(an_engine_without_a_bound_leaves_it_to_another),
         cmocka_unit_test(a_matcher_of_another_vocabulary_is_refused),
         cmocka_unit_test(a_loaded_session_goes_on_with_the_same_bits),
         cmocka_unit_test(an_empty_session_can_be_saved_and_loaded),

@@ -1,7 +1,7 @@
 /* Products by tiles, over a model of the tile unit in plain C: for machines without one. */
 #include "check.h"
-#include "kernels/ref/lanes_plain.h"
-#include "kernels/ref/tiles_plain.h"
+#include "lanes_plain.h"
+#include "tiles_plain.h"
 
 #include "kernels/body/tiles_template.h"
 
@@ -19,8 +19,4 @@ const struct kernels tiles_model = {
     .name = "tiles model",
     .matmul = {KERNELS_R16_LIST(K_MODEL)},
     .layout = {KERNELS_R16_LIST(K_LAYOUT)},
-    .act =
-        {
-#include "kernels/act_kinds.def"
-        },
 };

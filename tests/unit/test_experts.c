@@ -15,7 +15,7 @@
 #include "base/pool.h"
 #include "experts/experts.h"
 #include "kernels/kernels.h"
-#include "store/store_fake.h"
+#include "store_fake.h"
 
 enum { DIM = 16, LARGE_DIM = 752, N_EXPERT = 6, N_LAYER = 2, N_SLOT = 3, FIRST_LAYER = 4 };
 

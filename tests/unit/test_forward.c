@@ -7,7 +7,7 @@
 #include "device_fixture.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
-#include "store/store_fake.h"
+#include "store_fake.h"
 
 enum { N_MOST = 1100, N_CTX = 1152 /* more than two ubatches */, N_IDS = N_MOST + 400 };
 

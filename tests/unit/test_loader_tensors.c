@@ -4,7 +4,7 @@
 #include "device_fixture.h"
 #include "gguf/gguf_writer.h"
 #include "model/loader.h"
-#include "store/store_fake.h"
+#include "store_fake.h"
 
 enum { MAX_WEIGHT = 64 };
 

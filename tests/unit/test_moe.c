@@ -6,7 +6,7 @@
 #include "device_fixture.h"
 #include "experts/experts.h"
 #include "moe/moe.h"
-#include "store/store_fake.h"
+#include "store_fake.h"
 
 enum { N_EMBD = 48, N_FF = 32, N_FF_SHARED = 40, N_EXPERT = 8, N_USED = 3, N_LAYER = 2, MOST_TOKENS = 40 };
 enum { MATRIX = N_FF * N_EMBD, LAYER = 3 * N_EXPERT * MATRIX }; /* floats */

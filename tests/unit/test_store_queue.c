@@ -23,7 +23,7 @@
 #include "base/random.h"
 #include "gguf/gguf_writer.h"
 #include "store/store.h"
-#include "store/store_fake.h"
+#include "store_fake.h"
 #include "temp_folder.h"
 
 static struct temp_folder folder;

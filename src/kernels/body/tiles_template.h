@@ -1,5 +1,5 @@
-/* Products of the R16 layout by a matrix unit: tiles of 16 rows of 64 bytes (Intel's AMX; kernels/ref/tiles_plain.h is
- * a model of it in plain C). For many tokens: their activations are the rows of one tile, four bytes of each of 16
+/* Products of the R16 layout by a matrix unit: tiles of 16 rows of 64 bytes (Intel's AMX; tests/kernels/tiles_plain.h
+ * is a model of it in plain C). For many tokens: their activations are the rows of one tile, four bytes of each of 16
  * weight rows are a row of the other.
  *
  * A sum over a block of 256 must be exact before it meets its float scale (docs/numerics.md), and the sub-blocks'

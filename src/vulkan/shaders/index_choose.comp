@@ -9,6 +9,7 @@
 layout(constant_id = 1) const bool SPREADS = false;
 
 const uint N_THREAD = 256, DIGIT_BITS = 8, N_DIGIT = 256;
+const uint RUN = 16; /* consecutive ranks of a thread */
 
 layout(push_constant) uniform Push {
     Ints pos;
@@ -99,13 +100,21 @@ void main()
     }
     uvec2 least = find_least(at, n);
     uint n_above = 0, n_equal = 0; /* in the parts before, of any number of equal ones */
-    for (uint first = 0; first < n; first += N_THREAD) {
-        uint i = first + tid, rank = i < n ? p.ranks.d[at + i] : 0;
-        bool is_above = i < n && rank > least.x, is_equal = i < n && rank == least.x;
-        uint here = add_before(uint(is_above) << 16 | uint(is_equal));
-        uint above = n_above + (here >> 16), equal = n_equal + (here & 0xffffu); /* with this one */
-        if (is_above || (is_equal && equal <= least.y))
-            put(to, above + min(equal, least.y) - 1, i);
+    for (uint first = 0; first < n; first += N_THREAD * RUN) {
+        uint from = first + tid * RUN, end = min(from + RUN, n), mine = 0;
+        for (uint i = from; i < end; i++) {
+            uint rank = p.ranks.d[at + i];
+            mine += rank > least.x ? 1u << 16 : uint(rank == least.x);
+        }
+        uint before = add_before(mine) - mine;
+        uint above = n_above + (before >> 16), equal = n_equal + (before & 0xffffu);
+        for (uint i = from; i < end; i++) {
+            uint rank = p.ranks.d[at + i];
+            above += uint(rank > least.x);
+            equal += uint(rank == least.x);
+            if (rank > least.x || (rank == least.x && equal <= least.y))
+                put(to, above + min(equal, least.y) - 1, i);
+        }
         uint all = sums[N_THREAD - 1];
         n_above += all >> 16;
         n_equal += all & 0xffffu;

@@ -3,8 +3,8 @@
  * Its queues run no threads: a read gets its bytes, or its fault, when it is submitted, and ends when the drive below
  * would have it done, so that the order of completions follows from the order of submissions. Any number of queues
  * share the one drive. */
-#ifndef STORE_STORE_FAKE_H
-#define STORE_STORE_FAKE_H
+#ifndef STORE_FAKE_H
+#define STORE_FAKE_H
 
 #include "store/store.h"
 

@@ -1,7 +1,7 @@
 /* Sixteen rows at a time in plain C: the functions of x86/lanes_avx512.h that tiles_template.h uses, so that it is
  * tested on any machine. */
-#ifndef KERNELS_REF_LANES_PLAIN_H
-#define KERNELS_REF_LANES_PLAIN_H
+#ifndef LANES_PLAIN_H
+#define LANES_PLAIN_H
 
 #include <math.h>
 #include <stdint.h>

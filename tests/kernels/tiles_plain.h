@@ -1,7 +1,7 @@
 /* The tile unit of tiles_template.h in plain C: a model of AMX's eight tiles, with which the algorithm is tested on any
  * machine. */
-#ifndef KERNELS_REF_TILES_PLAIN_H
-#define KERNELS_REF_TILES_PLAIN_H
+#ifndef TILES_PLAIN_H
+#define TILES_PLAIN_H
 
 #include <stdint.h>
 #include <string.h>

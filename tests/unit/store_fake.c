@@ -1,4 +1,4 @@
-#include "store/store_fake.h"
+#include "store_fake.h"
 
 #include <assert.h>
 #include <errno.h>
