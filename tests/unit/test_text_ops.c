@@ -566,6 +566,41 @@ static void an_index_chooses_the_best(void **state)
     close_caches(f, &c);
 }
 
+/* Of a long text, whose pages are three again and again: of equal scores the first positions count. */
+static void an_index_chooses_among_thousands(void **state)
+{
+    enum { TEXT = 3, PERIOD = 3 * ATTENTION_BLOCK, N_LONG = 9000, K = 3000 };
+    const struct batch b = {1, {TEXT}, {1}};
+    struct fixture *f = *state;
+    struct caches c = open_caches(f, ELEM_F32, true);
+    int32_t pages[N_LONG / ATTENTION_BLOCK + 1], last = N_LONG - 1, begin = 0, got[K];
+    double score[PERIOD];
+    store_all(f, &c);
+    for (size_t i = 0; i < sizeof pages / sizeof *pages; i++)
+        pages[i] = c.pages[c.table[TEXT] + (int)i % 3];
+    for (int64_t i = 0; i < PERIOD; i++)
+        score[i] = index_score(TEXT, lengths[TEXT] - 1, i);
+    struct tensor q = batch_rows(f, &b, 3, HEAD * DK), weights = batch_rows(f, &b, 4, HEAD);
+    struct tensor pos = tensor_i32(f, 1, 1, &last), table = tensor_i32(f, 1, 1, &begin);
+    struct tensor tpages = tensor_i32(f, sizeof pages / sizeof *pages, 1, pages), out = tensor_i32(f, K, 1, NULL);
+    backend_enqueue(
+        f->device,
+        &(struct op){.kind = OP_INDEX, .in = {q, pos, table, tpages, weights}, .out = {out}, .state = {c.k}});
+    read_back(f, &out, got);
+    for (int32_t p = 0, n = 0; p < N_LONG; p++) {
+        int n_better = 0;
+        for (int32_t i = 0; i < PERIOD; i++) {
+            int32_t end = score[i] > score[p % PERIOD] ? N_LONG : score[i] == score[p % PERIOD] ? p : 0;
+            n_better += end > i ? (end - i - 1) / PERIOD + 1 : 0;
+        }
+        if (n_better < K)
+            assert_int_equal(got[n++], p);
+        assert_true(p < N_LONG - 1 || n == K);
+    }
+    close_tensors(f, (struct tensor *[]){&q, &weights, &pos, &table, &tpages, &out}, 6);
+    close_caches(f, &c);
+}
+
 /* By the definition, in double: a block is as good as its best position that the token sees, local ones are the best.
  */
 static void expect_best_blocks(int j, int64_t pos, int head, const int32_t *chosen, const struct choice *x)
@@ -1054,6 +1089,7 @@ int main(void)
         TEST(what_is_seen_of_blocks_is_counted),
         TEST(other_positions_do_not_count),
         TEST(an_index_chooses_the_best),
+        TEST(an_index_chooses_among_thousands),
         TEST(an_index_chooses_together_as_alone),
         TEST(an_index_of_equal_scores_takes_the_first),
         TEST(other_pages_give_the_same_bits),
