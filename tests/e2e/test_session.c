@@ -593,10 +593,9 @@ static void a_matcher_of_another_vocabulary_is_refused(void **state)
 {
     moebius_error error;
     moebius_sampler *sampler;
-    moebius_sampler_options o;
+    const moebius_sampler_options o = moebius_default_sampler_options();
     moebius_engine *e = open_engine("qwen3moe"), *other = open_engine("gemma4");
     const moebius_vocab *vocabs[] = {moebius_engine_vocab(e), moebius_engine_vocab(other), NULL};
-    o = moebius_default_sampler_options();
     must(moebius_sampler_open(&sampler, e, &o, &error), &error);
     for (int i = 0; i < 3; i++) {
         moebius_grammar *grammar;
