@@ -154,6 +154,12 @@ size_t free_memory_limit_bytes(const char *root)
     return least_of_all(root, group_limit);
 }
 
+size_t machine_memory_bytes(void)
+{
+    long n = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return n > 0 && page > 0 ? (size_t)n * (size_t)page : 0;
+}
+
 size_t resident_memory_bytes(void)
 {
     char text[FILE_BYTES];

@@ -14,6 +14,9 @@ size_t free_memory_bytes(const char *root);
  * absurdly large number. SIZE_MAX: there is none. */
 size_t free_memory_limit_bytes(const char *root);
 
+/* Bytes of memory that the machine has; 0 when the system does not say. */
+size_t machine_memory_bytes(void);
+
 /* Bytes of memory that the process has now; 0 when the system does not say. */
 size_t resident_memory_bytes(void);
 

@@ -155,7 +155,7 @@ static void judge_speed(struct choosing *x)
 }
 
 /* What this process may take of the machine's memory. */
-static uint64_t host_bytes(const moebius_engine *g)
+static uint64_t host_room_bytes(const moebius_engine *g)
 {
     uint64_t free_bytes = free_memory_bytes("");
     bool is_bound = g->options.ram_bytes > 0 && (uint64_t)g->options.ram_bytes < free_bytes;
@@ -175,7 +175,7 @@ static bool gather(struct choosing *x)
                            ENGINE_MAX_DEVICE);
     bool is_faster = x->n_card > 1;
     for (int i = 0; i < x->n_card && is_faster; i++) {
-        x->choice = gpu_place(x->all, x->cards[i], &x->need, x->g->vram_bytes, host_bytes(x->g));
+        x->choice = gpu_place(x->all, x->cards[i], &x->need, x->g->vram_bytes, host_room_bytes(x->g));
         is_faster = measure(x, &e) == ERR_OK && x->gpu_speed >= x->cpu_speed;
     }
     x->choice = single;
@@ -194,7 +194,7 @@ static void choose_auto(struct choosing *x)
                        : "Vulkan lists none");
         return;
     }
-    x->choice = gpu_place(x->all, number, &x->need, x->g->vram_bytes, host_bytes(x->g));
+    x->choice = gpu_place(x->all, number, &x->need, x->g->vram_bytes, host_room_bytes(x->g));
     if (x->choice.part != GPU_ALL && gather(x))
         return;
     if (x->choice.part == GPU_NOTHING) {
@@ -224,7 +224,7 @@ static err_code choose_number(struct choosing *x, struct err *e)
     int number;
     struct err why;
     TRY(find_number(x, &number, e));
-    x->choice = gpu_place(x->all, number, &x->need, x->g->vram_bytes, host_bytes(x->g));
+    x->choice = gpu_place(x->all, number, &x->need, x->g->vram_bytes, host_room_bytes(x->g));
     if (x->choice.part == GPU_LAYERS && measure(x, &why) != ERR_OK)
         x->gpu_speed = x->cpu_speed = 0; /* threads decide who has how many experts */
     if (x->choice.part == GPU_NOTHING)   /* loading says what is missing, or reads experts again and again */
@@ -246,7 +246,7 @@ static struct gpu_choice place_without(const struct choosing *x, int number, int
 {
     struct gpu_need need = x->need;
     need.all_experts -= last_experts(x->g, n_cpu_moe);
-    return gpu_place(x->all, number, &need, x->g->vram_bytes, host_bytes(x->g));
+    return gpu_place(x->all, number, &need, x->g->vram_bytes, host_room_bytes(x->g));
 }
 
 static err_code refuse_layers(const struct choosing *x, struct err *e)

@@ -21,9 +21,8 @@
 
 static void look_at_memory(struct machine *m)
 {
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     size_t free_bytes = free_memory_bytes("");
-    m->ram_bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+    m->ram_bytes = machine_memory_bytes();
     m->free_bytes = free_bytes == SIZE_MAX ? 0 : free_bytes;
 }
 

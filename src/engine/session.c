@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
+#include "base/free_memory.h"
 #include "base/minmax.h"
 #include "engine/engine_internal.h"
 #include "engine/sized.h"
@@ -25,8 +25,7 @@ enum {
 /* Of the host's memory. */
 static size_t host_state_bytes(void)
 {
-    long n = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    size_t bytes = n > 0 && page > 0 ? (size_t)n * (size_t)page / PLAN_STATE_SHARE : 0;
+    size_t bytes = machine_memory_bytes() / PLAN_STATE_SHARE;
     struct rlimit address;
     if (getrlimit(RLIMIT_AS, &address) == 0 && address.rlim_cur != RLIM_INFINITY &&
         address.rlim_cur / ADDRESS_SHARE < bytes)

@@ -2,12 +2,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/lsan_interface.h>
 #endif
 
+#include "base/free_memory.h"
 #include "vulkan/vk_internal.h"
 #include "vulkan/vulkan.h"
 
@@ -241,19 +241,14 @@ static err_code check_limits(const struct vk_functions *fn, VkPhysicalDevice dev
     return ERR_OK;
 }
 
-static uint64_t machine_bytes(void)
-{
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
-}
-
 err_code vk_limits_get(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out, struct err *e)
 {
     *out = (struct vk_limits){0};
     TRY(check_limits(fn, device, out, e));
     TRY(check_features(fn, device, out, e));
     TRY(vk_limits_choose_memory(fn, device, UINT32_MAX, out, e));
-    if (vk_heap_get(fn, device, out).n_bytes > machine_bytes()) /* the firmware set memory apart for the GPU */
+    size_t machine = machine_memory_bytes();
+    if (machine && vk_heap_get(fn, device, out).n_bytes > machine) /* the firmware set memory apart for the GPU */
         out->shares_memory = false;
     if (!choose_queues(fn, device, out))
         return err_set(e, ERR_UNSUPPORTED, "it has no queue that computes");

@@ -407,34 +407,30 @@ def test_https_is_checked_and_never_left():
             p.fails(3, "pull", NAME, env={"SSL_CERT_FILE": cert}, says=["is not https"])
 
 
+def shown_on_a_terminal(p, *words):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([MOEBIUS, *words], env=p.env, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := os.read(ours, 65536):
+            shown += piece
+    except OSError:
+        pass  # the other end is closed
+    os.close(ours)
+    assert process.wait(timeout=60) == 0, shown
+    return shown
+
+
 def test_on_a_terminal_one_sees_how_far_it_is_how_fast_and_how_long():
     with noise_place() as p:
         p.hub.pace = (1 << 18, 0.02)
-        ours, theirs = pty.openpty()
-        process = subprocess.Popen([MOEBIUS, *PULL_NOISE], env=p.env, stdout=subprocess.DEVNULL, stderr=theirs)
-        os.close(theirs)
-        shown = b""
-        try:
-            while piece := os.read(ours, 65536):
-                shown += piece
-        except OSError:
-            pass  # the other end is closed
-        os.close(ours)
-        assert process.wait(timeout=30) == 0, shown
+        shown = shown_on_a_terminal(p, *PULL_NOISE)
         assert re.search(rb"\d\.\d% of 0\.02 GB, \d+\.\d MB/s, \d+ s left", shown), shown
     with demo_place() as p:
         p.hub.pace = (1 << 18, 0.05)
-        ours, theirs = pty.openpty()
-        process = subprocess.Popen([MOEBIUS, "pull", NAME], env=p.env, stdout=subprocess.DEVNULL, stderr=theirs)
-        os.close(theirs)
-        shown = b""
-        try:
-            while piece := os.read(ours, 65536):
-                shown += piece
-        except OSError:
-            pass
-        os.close(ours)
-        assert process.wait(timeout=60) == 0 and b"% of" in shown and re.search(rb"[\r\n]plan: ", shown), shown
+        shown = shown_on_a_terminal(p, "pull", NAME)
+        assert b"% of" in shown and re.search(rb"[\r\n]plan: ", shown), shown
 
 
 def test_a_file_outside_lfs_is_checked_by_what_git_knows_it_by():
