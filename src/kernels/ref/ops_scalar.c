@@ -3,9 +3,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "kernels/exp_consts.h"
 #include "kernels/kernels_internal.h"
+#include "kernels/ref/kv_floats.h"
 #include "quant/blocks.h"
+#include "quant/quant_decode.h"
 
 static float power_of_two(uint32_t n)
 {
@@ -267,7 +270,7 @@ void f32_to_f16_scalar(uint16_t *y, const float *x, int64_t n)
 void f16_to_f32_scalar(float *y, const uint16_t *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        y[i] = quant_half_to_float(x[i]);
+        y[i] = decode_half(x[i]);
 }
 
 void f32_to_q8_0_scalar(void *y, const float *x, int64_t n)
@@ -296,20 +299,19 @@ void q8_0_to_f32_scalar(float *y, const void *x, int64_t n)
     quant_info(QUANT_Q8_0)->decode(x, y, n);
 }
 
-static float kv_at(const void *p, int64_t i, bool half)
-{
-    return half ? quant_half_to_float(((const uint16_t *)p)[i]) : ((const float *)p)[i];
-}
-
 KERNELS_ALWAYS_INLINE void attn_query(const struct kernel_attn *a, int query, bool half)
 {
     const float *q = a->q[query];
     float *o = a->o + query * a->hd_v;
-    float s[KERNEL_ATTN_BLOCK], max = -INFINITY;
+    float s[KERNEL_ATTN_BLOCK], room[KV_PIECE], max = -INFINITY;
     for (int64_t i = 0; i < a->n; i++) {
         float lane[16] = {0};
-        for (int64_t j = 0; j < a->hd_k; j++)
-            lane[j % 16] = fmaf(kv_at(a->k, i * a->hd_k + j, half), q[j], lane[j % 16]);
+        for (int64_t j0 = 0; j0 < a->hd_k; j0 += KV_PIECE) {
+            int64_t n = min_i64(a->hd_k - j0, KV_PIECE);
+            const float *k = kv_floats(a->k, i * a->hd_k + j0, n, half, room);
+            for (int64_t j = 0; j < n; j++)
+                lane[j % 16] = fmaf(k[j], q[j0 + j], lane[j % 16]);
+        }
         s[i] = a->scale * lane_tree(lane);
         if (a->softcap != 0)
             s[i] = a->softcap * tanh_scalar(s[i] / a->softcap);
@@ -317,10 +319,14 @@ KERNELS_ALWAYS_INLINE void attn_query(const struct kernel_attn *a, int query, bo
     }
     a->max[query] = max;
     exp_sum_scalar(s, s, max, a->n, &a->sum[query]);
-    for (int64_t j = 0; j < a->hd_v; j++) {
-        o[j] = 0;
-        for (int64_t i = 0; i < a->n; i++)
-            o[j] = fmaf(s[i], kv_at(a->v, i * a->hd_v + j, half), o[j]);
+    memset(o, 0, (size_t)a->hd_v * sizeof *o);
+    for (int64_t i = 0; i < a->n; i++) {
+        for (int64_t j0 = 0; j0 < a->hd_v; j0 += KV_PIECE) {
+            int64_t n = min_i64(a->hd_v - j0, KV_PIECE);
+            const float *v = kv_floats(a->v, i * a->hd_v + j0, n, half, room);
+            for (int64_t j = 0; j < n; j++)
+                o[j0 + j] = fmaf(s[i], v[j], o[j0 + j]);
+        }
     }
 }
 

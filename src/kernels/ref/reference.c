@@ -3,7 +3,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/minmax.h"
 #include "kernels/kernels_internal.h"
+#include "kernels/ref/kv_floats.h"
 #include "quant/blocks.h"
 
 enum { TOKENS = 16 }; /* tokens that share one decoding of a block */
@@ -220,20 +222,20 @@ void q8_0_to_f32_reference(float *y, const void *x, int64_t n)
     q8_0_to_f32_scalar(y, x, n);
 }
 
-static double kv_at(const void *p, int64_t i, bool half)
-{
-    return (double)(half ? quant_half_to_float(((const uint16_t *)p)[i]) : ((const float *)p)[i]);
-}
-
 static void attn_query(const struct kernel_attn *a, int query, bool half)
 {
     const float *q = a->q[query];
     float *o = a->o + query * a->hd_v;
     double s[KERNEL_ATTN_BLOCK], top = -INFINITY, total = 0;
+    float room[KV_PIECE];
     for (int64_t i = 0; i < a->n; i++) {
         double dot = 0;
-        for (int64_t j = 0; j < a->hd_k; j++)
-            dot += kv_at(a->k, i * a->hd_k + j, half) * (double)q[j];
+        for (int64_t j0 = 0; j0 < a->hd_k; j0 += KV_PIECE) {
+            int64_t n = min_i64(a->hd_k - j0, KV_PIECE);
+            const float *k = kv_floats(a->k, i * a->hd_k + j0, n, half, room);
+            for (int64_t j = 0; j < n; j++)
+                dot += (double)k[j] * (double)q[j0 + j];
+        }
         s[i] = (double)a->scale * dot;
         if (a->softcap != 0)
             s[i] = (double)a->softcap * tanh(s[i] / (double)a->softcap);
@@ -245,11 +247,16 @@ static void attn_query(const struct kernel_attn *a, int query, bool half)
         total += s[i];
     }
     a->sum[query] = (float)total;
-    for (int64_t j = 0; j < a->hd_v; j++) {
-        double out = 0;
-        for (int64_t i = 0; i < a->n; i++)
-            out += s[i] * kv_at(a->v, i * a->hd_v + j, half);
-        o[j] = (float)out;
+    for (int64_t j0 = 0; j0 < a->hd_v; j0 += KV_PIECE) {
+        int64_t n = min_i64(a->hd_v - j0, KV_PIECE);
+        double out[KV_PIECE] = {0};
+        for (int64_t i = 0; i < a->n; i++) {
+            const float *v = kv_floats(a->v, i * a->hd_v + j0, n, half, room);
+            for (int64_t j = 0; j < n; j++)
+                out[j] += s[i] * (double)v[j];
+        }
+        for (int64_t j = 0; j < n; j++)
+            o[j0 + j] = (float)out[j];
     }
 }
 
