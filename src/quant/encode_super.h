@@ -143,7 +143,7 @@ static inline void refit(const struct super_codec *c, const struct supers *s, co
 static inline void super_fit(const struct super_codec *c, const struct supers *s, uint8_t *half, size_t stride,
                              struct super *out)
 {
-    union units ideal = {0}, scale, d;
+    union units ideal = {0}, scale = {0}, d;
     float of_block[MAX_UNIT / 8] = {0}, top = (float)(c->scale_lo < 0 ? c->scale_lo : c->scale_hi);
     for (int g = 0; g < s->n_group; g++) {
         const struct batch *b = &s->groups[g];
