@@ -292,88 +292,125 @@ enum { ATTENTION_BLOCK = 64, ATTENTION_SPAN = 512 };
  * with the state in page from[t] of its first row (-1: zeros), and leaves its state in page to[t]; pages that a run has
  * left may be where a later one begins. */
 
+/* Names of operands, for operations that have several in a list: op->in[ATTENTION_CHOSEN] is what is called chosen
+ * below. A list's only operand is [0]; those of MATMUL and ADD are alike, and have numbers.
+ *
+ * in: */
+enum { ROPE_X, ROPE_COS_SIN };
+enum { KV_STORE_X, KV_STORE_POS, KV_STORE_TABLE, KV_STORE_PAGES };
+enum { INDEX_Q, INDEX_POS, INDEX_TABLE, INDEX_PAGES, INDEX_WEIGHTS };
+enum { ATTENTION_Q, ATTENTION_POS, ATTENTION_TABLE, ATTENTION_PAGES, ATTENTION_CHOSEN, ATTENTION_ENTRY_PAGES };
+enum { COMPRESS_AT, COMPRESS_TABLE, COMPRESS_PAGES };
+enum { CONV_X, CONV_FROM, CONV_TO };
+enum { DELTA_QKV, DELTA_ALPHA, DELTA_BETA, DELTA_FROM, DELTA_TO }; /* SSM's, too */
+enum { ACT_MUL_GATE, ACT_MUL_UP };
+enum { SLICE_X, SLICE_ROWS };
+enum { SCATTER_X, SCATTER_ROWS };
+enum { STREAMS_IN_X, STREAMS_IN_MIX, STREAMS_IN_GATE };
+enum { STREAMS_OUT_Y, STREAMS_OUT_X, STREAMS_OUT_MIX };
+enum { STREAMS_MATCH_KEY, STREAMS_MATCH_QUERY, STREAMS_MATCH_VALUE };
+enum { RESIDUALS_X, RESIDUALS_BANK };
+enum { ROUTE_X, ROUTE_TOKENS };
+enum { EXPERTS_X, EXPERTS_IDS, EXPERTS_SLOTS, EXPERTS_WEIGHTS };
+enum { COMBINE_Y, COMBINE_WEIGHTS, COMBINE_SHARED, COMBINE_SHARED_GATE };
+/* out: */
+enum { STREAMS_IN_Y, STREAMS_IN_MIXED };
+enum { ROUTE_IDS, ROUTE_WEIGHTS, ROUTE_SCORES };
+enum { EXPERTS_Y, EXPERTS_HIDDEN };
+/* vec: */
+enum { NORM_W, NORM_BIAS }; /* RMS_NORM's and LAYER_NORM's */
+enum { CONV_TAPS, CONV_BIAS };
+enum { DELTA_DT, DELTA_A, SSM_SKIP };
+enum { STREAMS_IN_SCALE, STREAMS_IN_BASE };
+enum { ROUTE_BIAS, ROUTE_CHOICE_BIAS, ROUTE_EXPERT_SCALE, ROUTE_TOKEN_EXPERTS };
+/* state: */
+enum { ATTENTION_K, ATTENTION_V, ATTENTION_ENTRIES };
+enum { COMPRESS_X, COMPRESS_GATE };
+
 /* One operation. `in` and `out` list every activation that it reads and writes (state, such as a KV cache, apart),
  * so that a device can wrap another without knowing what each operation means. Shapes by kind, M tokens:
  *
  * EMBED       in: ids I32 [M].  out: [n_embd][M].  weight[0]: [n_vocab][n_embd]; scale
- * RMS_NORM    in: x.  out: like x.  norm.n divides its rows.  vec[0]: w [n], or for a whole row, or absent;
- *             vec[1]: bias [n] or absent
- * LAYER_NORM  in: x.  out: like x.  vec[0]: w, vec[1]: bias, of a row or absent; norm.eps
+ * RMS_NORM    in: x.  out: like x.  norm.n divides its rows.  vec: w [n] or of a whole row, bias [n];
+ *             both may be absent
+ * LAYER_NORM  in: x.  out: like x.  vec: w, bias, of a row or absent; norm.eps
  * MATMUL      in: x [k][M].  out[i]: [n_row_i][M].  weight[i], vec[i]: bias [n_row_i] or absent
  * HEADS       in: x [n_head*in_dim][M].  out: [n_head*out_dim][M], of each head elements [out_off, out_off + n_out),
  *             from elements [in_off, in_off + n_in) of x's.
  *             weight[0]: [n_head * n_out rounded up to 16][n_in], or NULL to copy
- * ROPE_TABLE  in: pos I32 [M].  out: [n_rot][M].  rope_table; vec[0]: frequency divisors [n_rot/2] or absent
- * ROPE        in: x [n_head*head_dim][M], table [n_rot][M].  out: the same x.  rope: of each head elements
- *             [off, off + n_rot) are rotated
- * KV_STORE    in: x [n_head*head_dim][M], pos, table, pages.  state[0]: [head_dim][ATTENTION_BLOCK][n_head], F32, F16
- *             or Q8_0
+ * ROPE_TABLE  in: pos I32 [M].  out: [n_rot][M].  rope_table; vec: frequency divisors [n_rot/2] or absent
+ * ROPE        in: x [n_head*head_dim][M], cos_sin [n_rot][M], which ROPE_TABLE gives.  out: the same x.  rope: of each
+ *             head elements [off, off + n_rot) are rotated
+ * KV_STORE    in: x [n_head*head_dim][M], pos, table, pages.  state: [head_dim][ATTENTION_BLOCK][n_head], F32, F16 or
+ *             Q8_0
  * INDEX       in: q [n_head*dim][M], pos, table, pages, weights [n_head][M].  out: I32 [k][M], chosen positions,
  *             ascending: all that a token sees where these are at most k, and then -1, else k; of equal ones the first.
- *             state[0]: K, [dim][ATTENTION_BLOCK][1].  index.ratio above 1: K is a compressed cache, and entries are
+ *             state: K, [dim][ATTENTION_BLOCK][1].  index.ratio above 1: K is a compressed cache, and entries are
  *             chosen.  index.spreads: k at most are, and put out as all their positions; those behind the last entry
  *             that the token sees follow, and then INT32_MAX: out is [k*ratio + ratio-1][M].  weights absent: 1.
  *             index.block: each head chooses blocks of so many positions for itself, by the largest product with a
  *             position of the block that the token sees; there are no weights.  out: I32 [n_head*k][M], k for each
  *             head as above. The last index.n_local blocks, of which the token's own is one, come before all others
- * ATTENTION   in: q [n_head*dk][M], pos, table, pages, and what INDEX has chosen or absent: then a token sees these
- *             positions alone, and there are no windows.  out: [n_head*dv][M].  state[0]: K, state[1]: V, or K again in
- *             latent attention; vec[0]: a sink's score for each head, or absent; attention.
- *             With attention.chosen_block in[4] is [n_head_kv*k][M], the blocks that the heads of each KV head see
- *             With attention.ratio K is V, and tokens also see a compressed cache of keys that are values, state[2]
- *             [dk][ATTENTION_BLOCK][1], whose pages are in[5]: what is chosen are its entries, and the window stays
- * COMPRESS    in: at I32 [E], table [E], pages.  out: [n][E].  state[0]: x, state[1]: gate, caches of floats
- *             [2*n or n][ATTENTION_BLOCK][1]; vec[0]: bias [as these][ratio].  An entry for each of E positions, the
- *             last of its `ratio` ones, is the sum over these of x * softmax(gate + bias), bias by place among them;
- *             without state[1] gate is 0.
+ * ATTENTION   in: q [n_head*dk][M], pos, table, pages, chosen, which INDEX has put out, or absent: where it is there,
+ *             a token sees these positions alone, and there are no windows.  out: [n_head*dv][M].  state: K, V, or K
+ *             again in latent attention; vec: a sink's score for each head, or absent; attention.
+ *             With attention.chosen_block chosen is [n_head_kv*k][M], the blocks that the heads of each KV head see.
+ *             With attention.ratio K is V, and tokens also see a compressed cache of keys that are values: in
+ *             has entry_pages, and state entries [dk][ATTENTION_BLOCK][1]; what is chosen are its entries, and the
+ *             window stays
+ * COMPRESS    in: at I32 [E], table [E], pages.  out: [n][E].  state: x, gate or absent, caches of floats
+ *             [2*n or n][ATTENTION_BLOCK][1]; vec: bias [as these][ratio].  An entry for each of E positions, the last
+ *             of its `ratio` ones, is the sum over these of x * softmax(gate + bias), bias by place among them; where
+ *             gate is absent, it is 0.
  *             Where rows have 2*n elements, these are the second n, and the softmax and sum take the first n of the
- *             `ratio` positions before, too, if there are any; ratio is vec[0].ne[1]
- * CONV        in: x [n][M], from, to.  out: [n][M].  vec[0]: taps [n][n_tap], the oldest first; vec[1]: bias [n] or
- *             absent; conv; state[0]: the last inputs [n][n_tap-1], the oldest first
- * DELTA       in: q, k and v of all heads in one row [2*n_head_k*dk + n_head_v*dv][M], alpha [n_decay*n_head_v][M],
- *             beta [n_head_v][M], from, to.  out: [n_head_v*dv][M].  vec[0]: dt bias [n_decay*n_head_v], vec[1]: a
- *             [n_head_v]; delta; state[0]: [dk][dv][n_head_v].
+ *             `ratio` positions before, too, if there are any; ratio is bias's ne[1]
+ * CONV        in: x [n][M], from, to.  out: [n][M].  vec: taps [n][n_tap], the oldest first, bias [n] or absent; conv;
+ *             state: the last inputs [n][n_tap-1], the oldest first
+ * DELTA       in: qkv, which is q, k and v of all heads in one row [2*n_head_k*dk + n_head_v*dv][M], alpha
+ *             [n_decay*n_head_v][M], beta [n_head_v][M], from, to.  out: [n_head_v*dv][M].  vec: dt, a bias
+ *             [n_decay*n_head_v], a [n_head_v]; delta; state: [dk][dv][n_head_v].
  *             q and k are divided by sqrt(sum of squares + eps), q also by sqrt(dk);
  *             decay = exp(a * softplus(alpha + dt)), or exp(bound * sigmoid(a * (alpha + dt))) where
  *             delta.min_log_decay, the bound, is below 0; a head has n_decay of them: 1, or dk, one for each key
  *             dimension.  beta passes through sigmoid
  * SSM         as DELTA, but n_decay is 1 and beta is absent: it is softplus(alpha + dt), q and k are taken as they
- *             are, and nothing that the state has is subtracted from v (kernels.h).  vec[2]: skip [n_head_v]
+ *             are, and nothing that the state has is subtracted from v (kernels.h).  vec has skip [n_head_v], too
  * ACT_MUL     in: gate, up.  out: like up.  act, its limits.  Rows of gate may be shorter by a whole factor: an element
  *             is then that of as many of up's, which follow each other, and there is no limit
  * ADD         in: a, b.  out: like them, may be a
- * SCALE       in: x.  out: like x, may be x.  scale; vec[0]: [1] or absent
+ * SCALE       in: x.  out: like x, may be x.  scale; vec: [1] or absent
  * SOFTCAP     in: x.  out: like x, may be x.  scale: the cap
  * CLAMP       in: x.  out: like x, may be x.  scale: the limit; a NaN stays one
  * SLICE       in: x [n][any], rows I32 [M], ascending, or absent (0, 1, ...).  out: [k][M].  slice_off: the first
  *             element, slice_off + k <= n
  * SCATTER     in: x [k][M], rows I32 [M], all different.  out: [k][any], other rows untouched
- * STREAMS_IN  in: x [n_stream*n][M], mix [k][M].  out: [n][M], and the same mix, which becomes weights of the streams:
- *             a [n_stream], b [n_stream] where k is at least 2 * n_stream, and c [n_stream][n_stream] where it is
- *             n_stream * (n_stream + 2) (docs/numerics.md has the formulas).  vec[0]: scale [1 to 3], vec[1]: base
- *             [k]; streams
- *             With gate, in[2] [n_stream*n][M], out is the mean over streams of sigmoid(gate) * x, and mix is b alone,
- *             [n_stream][M] or absent, which becomes magnitude * sigmoid(mix / n_stream); no vec.  Without gate and
- *             mix it is the mean of x
+ * STREAMS_IN  in: x [n_stream*n][M], mix [k][M].  out: y [n][M], mixed, which is the same as mix and becomes weights of
+ *             the streams: a [n_stream], b [n_stream] where k is at least 2 * n_stream, and c [n_stream][n_stream]
+ *             where it is n_stream * (n_stream + 2) (docs/numerics.md has the formulas).  vec: scale [1 to 3], base
+ *             [k]; streams.
+ *             Where in has gate [n_stream*n][M], y is the mean over streams of sigmoid(gate) * x, and mix is b
+ *             alone, [n_stream][M] or absent, which becomes magnitude * sigmoid(mix / n_stream); no vec.  Without gate
+ *             and mix it is the mean of x
  * STREAMS_OUT in: y [n][M], x [n_stream*n][M], mix with b as STREAMS_IN leaves it; without c streams are not mixed.
  *             out: the same x
  * STREAMS_MATCH
  *             in: key [n_stream*n][M], query like key, value [n][M].  out: like key, may be key.  The root of s is that
  *             of max(|s|, 1e-6), with the sign of s
- * RESIDUALS   in: x [n][M], bank [n_bank*n][M].  out: like x, may be x.  vec[0]: w [n]; residuals: the first n_banked
+ * RESIDUALS   in: x [n][M], bank [n_bank*n][M].  out: like x, may be x.  vec: w [n]; residuals: the first n_banked
  *             of the bank's residuals count, x comes last, and rms(r) is sqrt(mean(r^2) + eps)
- * ROUTE       in: x [n_embd][M], token ids I32 [M] where vec[3] is there.  out: ids I32 [k][M], weights F32 [k][M],
- *             scores F32 [n_expert][M] or absent: what choosing starts from, without vec[1] and on one scale: the
- *             softmax over all experts or the sigmoid of each, and 0 for experts of groups that were not kept.
- *             weight[0]: router [n_expert][n_embd]; vec[0]: its bias or absent; vec[1]: added to the scores for
- *             choosing only, or absent; vec[2]: what each expert's final weight is multiplied by, or absent; vec[3]:
- *             the experts of each token of the vocabulary, I32 [k][n_vocab], or absent: then nothing is chosen; route
+ * ROUTE       in: x [n_embd][M], tokens, their ids I32 [M] where token_experts is there.  out: ids I32 [k][M], weights
+ *             F32 [k][M], scores F32 [n_expert][M] or absent: what choosing starts from, without choice_bias and on one
+ *             scale: the softmax over all experts or the sigmoid of each, and 0 for experts of groups that were not
+ *             kept.  weight[0]: router [n_expert][n_embd]; vec, each of which may be absent: bias, the router's;
+ *             choice_bias, added to the scores for choosing only; expert_scale, what each expert's final weight is
+ *             multiplied by; token_experts, the experts of each token of the vocabulary, I32 [k][n_vocab]: then nothing
+ *             is chosen; route
  * EXPERTS     in: x [n_embd][M], ids (-1: none), slots I32 [n_expert] (-1: not this time), weights F32 [k][M] that
- *             multiply what gate and up give, or absent.  out: y [n_embd][k][M], and [n_hidden][k][M] what down is
+ *             multiply what gate and up give, or absent.  out: y [n_embd][k][M], hidden [n_hidden][k][M], what down is
  *             multiplied by, or absent; rows of absent experts untouched in both.  slot_pool; vec[enum
  *             expert_matrix]: biases [n_ff][n_expert] of gate and up, [n_embd][n_expert] of down, by expert and not
  *             by slot, or absent; experts
- * COMBINE     in: y, weights or absent (1), shared [n_embd][M] or absent, shared gate [1][M] or absent (passed through
+ * COMBINE     in: y, weights or absent (1), shared [n_embd][M] or absent, shared_gate [1][M] or absent (passed through
  *             sigmoid).  out: [n_embd][M] */
 struct op {
     enum op_kind kind;

@@ -258,7 +258,7 @@ static double tolerance(const struct op *op)
     case OP_DELTA:
     case OP_SSM: terms = 4096; break; /* errors of the state add up over the text */
     case OP_ATTENTION:                /* each term has an exp's error */
-        terms = 64 * (double)(op->in[3].ne[0] * ATTENTION_BLOCK);
+        terms = 64 * (double)(op->in[ATTENTION_PAGES].ne[0] * ATTENTION_BLOCK);
         break;
     default: terms = (double)op->out[0].ne[0]; break;
     }

@@ -204,15 +204,15 @@ static struct cache_block get_block(const struct attn_op *a, const struct attn_q
 /* Whether a task with as many queries decodes a block into floats. */
 static bool decodes(const struct attn_op *a, int64_t n_query)
 {
-    enum elem_type type = a->op->state[0].page.type;
+    enum elem_type type = a->op->state[ATTENTION_K].page.type;
     return type == ELEM_Q8_0 || (type == ELEM_F16 && n_query > 2 * KERNEL_ATTN_QUERIES);
 }
 
 static void decode_rows(const struct attn_op *a, float *y, const void *x, int64_t n)
 {
-    if (a->op->state[0].page.type == ELEM_F32)
+    if (a->op->state[ATTENTION_K].page.type == ELEM_F32)
         memcpy(y, x, (size_t)n * sizeof *y);
-    else if (a->op->state[0].page.type == ELEM_F16)
+    else if (a->op->state[ATTENTION_K].page.type == ELEM_F16)
         a->kernels->f16_to_f32(y, x, n);
     else
         a->kernels->q8_0_to_f32(y, x, n);
@@ -295,7 +295,7 @@ static void fold_block(const struct attn_op *a, struct attn_queries *x, const st
 {
     const struct kernels *kern = a->kernels;
     const struct op *op = a->op;
-    const float *q = tensor_data(&op->in[0]), *rows[KERNEL_ATTN_QUERIES];
+    const float *q = tensor_data(&op->in[ATTENTION_Q]), *rows[KERNEL_ATTN_QUERIES];
     float max[KERNEL_ATTN_QUERIES], sum[KERNEL_ATTN_QUERIES];
     for (int64_t i = 0; i < n_q; i++) {
         int64_t t = x->t0 + (first + i) / x->n_head, head = x->head + (first + i) % x->n_head;
@@ -331,7 +331,7 @@ static bool next_block(const struct attn_loop *l, const struct attn_queries *x, 
     const struct attn_op *a = &l->a;
     bool is_last = p0 + KERNEL_ATTN_BLOCK >= end_of(x);
     bool is_alone = a->n_cache == 1 && (l->cut.n_unit == 1 || a->m == 1); /* units are of one token, or there is one */
-    if (is_last && (!is_alone || l->cut.n_share > 1 || x->head_kv + 1 == a->op->state[0].page.ne[2]))
+    if (is_last && (!is_alone || l->cut.n_share > 1 || x->head_kv + 1 == a->op->state[ATTENTION_K].page.ne[2]))
         return false;
     if (x->cache->chosen_block && (is_last || !has_block(x, 0, p0 + KERNEL_ATTN_BLOCK)))
         return false;
@@ -495,8 +495,8 @@ static void attention_task(void *arg, size_t task, int thread)
     struct attn_queries x = {.head_kv = share / l->cut.n_share, .t0 = u->t0, .n_t = u->n_t};
     x.head = x.head_kv * a->n_group + first_head;
     x.n_head = min_i64(a->n_group - first_head, TASK_HEADS);
-    x.pos = (const int32_t *)tensor_data(&a->op->in[1]) + x.t0;
-    x.table = ((const int32_t *)tensor_data(&a->op->in[2]))[x.t0];
+    x.pos = (const int32_t *)tensor_data(&a->op->in[ATTENTION_POS]) + x.t0;
+    x.table = ((const int32_t *)tensor_data(&a->op->in[ATTENTION_TABLE]))[x.t0];
     float *work = l->work + (size_t)thread * l->work_elems;
     size_t softmax = softmax_elems(TASK_QUERIES, a->dv);
     x.span = softmax_at(work, n_query(&x), a->dv);
@@ -512,7 +512,7 @@ static void attention_task(void *arg, size_t task, int thread)
 /* Cuts the tokens into tiles. */
 static void cut_tiles(struct attn_loop *l)
 {
-    const int32_t *pos = tensor_data(&l->a.op->in[1]), *table = tensor_data(&l->a.op->in[2]);
+    const int32_t *pos = tensor_data(&l->a.op->in[ATTENTION_POS]), *table = tensor_data(&l->a.op->in[ATTENTION_TABLE]);
     struct attn_unit *u = NULL;
     l->cut.n_unit = 0;
     for (int64_t t = 0; t < l->a.m; t++)
@@ -528,7 +528,7 @@ static void cut_tiles(struct attn_loop *l)
 /* The spans that the token of a unit sees. */
 static int64_t n_span(const struct attn_op *a, const struct attn_unit *u)
 {
-    const int32_t *pos = tensor_data(&a->op->in[1]);
+    const int32_t *pos = tensor_data(&a->op->in[ATTENTION_POS]);
     assert(pos);
     struct attn_queries x = {.n_t = 1, .pos = pos + u->t0};
     int64_t n = 0;
@@ -580,7 +580,8 @@ static bool cut(struct attn_loop *l, struct cpu *c, int64_t n_share)
 {
     const struct attn_op *a = &l->a;
     int64_t n_thread = pool_n_used(c->pool), pages_a_span = ATTENTION_SPAN / ATTENTION_BLOCK;
-    int64_t most = a->op->in[3].ne[0] / pages_a_span + 2 * a->m; /* a text's first and last span may be cut short */
+    int64_t most =
+        a->op->in[ATTENTION_PAGES].ne[0] / pages_a_span + 2 * a->m; /* a text's first and last span may be cut short */
     most *= a->n_cache;
     l->cut.units = cpu_scratch(c, SCRATCH_UNITS, (size_t)max_i64(most, a->m) * sizeof *l->cut.units);
     if (!l->cut.units)
@@ -594,7 +595,8 @@ static bool cut(struct attn_loop *l, struct cpu *c, int64_t n_share)
 /* A thread's work space: the softmaxes of a span and of those before it, a partial result, a decoded block. */
 static size_t work_elems(const struct attn_op *a)
 {
-    int64_t n_decoded = a->op->in[4].buffer || decodes(a, TASK_QUERIES) ? KERNEL_ATTN_BLOCK * (a->dk + a->dv) : 0;
+    int64_t n_decoded =
+        a->op->in[ATTENTION_CHOSEN].buffer || decodes(a, TASK_QUERIES) ? KERNEL_ATTN_BLOCK * (a->dk + a->dv) : 0;
     int64_t n = 2 * (int64_t)softmax_elems(TASK_QUERIES, a->dv) + a->dv * KERNEL_ATTN_QUERIES + n_decoded;
     return align64((size_t)n * sizeof(float)) / sizeof(float);
 }
@@ -603,33 +605,35 @@ static size_t work_elems(const struct attn_op *a)
 static void set_caches(struct attn_op *a)
 {
     const struct op *op = a->op;
-    a->caches[a->n_cache++] = (struct attn_cache){.k = &op->state[0],
-                                                  .v = &op->state[1],
-                                                  .pages = tensor_data(&op->in[3]),
+    a->caches[a->n_cache++] = (struct attn_cache){.k = &op->state[ATTENTION_K],
+                                                  .v = &op->state[ATTENTION_V],
+                                                  .pages = tensor_data(&op->in[ATTENTION_PAGES]),
                                                   .window = op->attention.window,
                                                   .is_chunked = op->attention.chunked,
                                                   .ratio = 1};
     if (op->attention.ratio)
-        a->caches[a->n_cache++] = (struct attn_cache){
-            .k = &op->state[2], .v = &op->state[2], .pages = tensor_data(&op->in[5]), .ratio = op->attention.ratio};
-    if (op->in[4].buffer) {
+        a->caches[a->n_cache++] = (struct attn_cache){.k = &op->state[ATTENTION_ENTRIES],
+                                                      .v = &op->state[ATTENTION_ENTRIES],
+                                                      .pages = tensor_data(&op->in[ATTENTION_ENTRY_PAGES]),
+                                                      .ratio = op->attention.ratio};
+    if (op->in[ATTENTION_CHOSEN].buffer) {
         struct attn_cache *c = &a->caches[a->n_cache - 1];
-        c->chosen = tensor_data(&op->in[4]);
+        c->chosen = tensor_data(&op->in[ATTENTION_CHOSEN]);
         c->chosen_block = op->attention.chosen_block;
-        c->n_chosen = op->in[4].ne[0] / (c->chosen_block ? op->state[0].page.ne[2] : 1);
+        c->n_chosen = op->in[ATTENTION_CHOSEN].ne[0] / (c->chosen_block ? op->state[ATTENTION_K].page.ne[2] : 1);
     }
 }
 
 void cpu_op_attention(struct cpu *c, const struct op *op)
 {
-    const struct tensor *k = &op->state[0].page;
+    const struct tensor *k = &op->state[ATTENTION_K].page;
     struct attn_op a = {.kernels = c->kernels,
                         .op = op,
                         .dk = k->ne[0],
-                        .dv = op->state[1].page.ne[0],
+                        .dv = op->state[ATTENTION_V].page.ne[0],
                         .n_head = op->attention.n_head,
                         .n_group = op->attention.n_head / k->ne[2],
-                        .m = op->in[0].ne[1],
+                        .m = op->in[ATTENTION_Q].ne[1],
                         .is_latent = cpu_attention_is_latent(op)};
     set_caches(&a);
     struct attn_loop l = {.pool = c->pool, .a = a, .work_elems = work_elems(&a)};

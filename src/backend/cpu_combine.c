@@ -9,10 +9,11 @@ static void combine_row(void *arg, size_t t, int thread)
     const struct cpu_row_loop *l = arg;
     const struct kernels *kern = l->c->kernels;
     const struct op *op = l->op;
-    int64_t n = op->out[0].ne[0], k = op->in[0].ne[1], i = (int64_t)t;
-    const float *y = (const float *)tensor_data(&op->in[0]) + i * k * n;
-    const float *w = tensor_data(&op->in[1]);
-    const float *shared = tensor_data(&op->in[2]), *shared_gate = tensor_data(&op->in[3]);
+    int64_t n = op->out[0].ne[0], k = op->in[COMBINE_Y].ne[1], i = (int64_t)t;
+    const float *y = (const float *)tensor_data(&op->in[COMBINE_Y]) + i * k * n;
+    const float *w = tensor_data(&op->in[COMBINE_WEIGHTS]);
+    const float *shared = tensor_data(&op->in[COMBINE_SHARED]),
+                *shared_gate = tensor_data(&op->in[COMBINE_SHARED_GATE]);
     float *out = tensor_row(&op->out[0], i);
     memset(out, 0, (size_t)n * sizeof *out);
     for (int64_t r = 0; r < k; r++)

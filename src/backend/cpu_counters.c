@@ -29,10 +29,11 @@ static void count_weights(struct cpu *c, const struct op *op, int64_t m)
  * compressed cache, of which some may be chosen instead. Of blocks that are chosen its own is one. */
 static int64_t n_visible(const struct op *op, int32_t pos)
 {
-    int64_t ratio = op->attention.ratio, n_chosen = op->in[4].buffer ? op->in[4].ne[0] : 0;
+    int64_t ratio = op->attention.ratio,
+            n_chosen = op->in[ATTENTION_CHOSEN].buffer ? op->in[ATTENTION_CHOSEN].ne[0] : 0;
     int64_t block = op->attention.chosen_block;
     if (block)
-        n_chosen = (n_chosen / op->state[0].page.ne[2] - 1) * block + pos % block + 1;
+        n_chosen = (n_chosen / op->state[ATTENTION_K].page.ne[2] - 1) * block + pos % block + 1;
     int64_t most = n_chosen && !ratio ? n_chosen : op->attention.window, n = most && pos >= most ? most : pos + 1;
     int64_t n_entry = ratio ? (pos + 1) / ratio : 0;
     return n + (n_chosen && n_entry > n_chosen ? n_chosen : n_entry);
@@ -42,10 +43,10 @@ static int64_t n_visible(const struct op *op, int32_t pos)
 static void count_index(struct op_counters *t, const struct op *op)
 {
     const struct tensor *k = &op->state[0].page;
-    const int32_t *pos = tensor_data(&op->in[1]), *table = tensor_data(&op->in[2]);
-    int64_t n_seen = 0, n_read = 0, m = op->in[0].ne[1], ratio = op->index.ratio > 1 ? op->index.ratio : 1;
+    const int32_t *pos = tensor_data(&op->in[INDEX_POS]), *table = tensor_data(&op->in[INDEX_TABLE]);
+    int64_t n_seen = 0, n_read = 0, m = op->in[INDEX_Q].ne[1], ratio = op->index.ratio > 1 ? op->index.ratio : 1;
     int64_t all =
-        op->index.block ? op->out[0].ne[0] / (op->in[0].ne[0] / k->ne[0]) * op->index.block : op->out[0].ne[0];
+        op->index.block ? op->out[0].ne[0] / (op->in[INDEX_Q].ne[0] / k->ne[0]) * op->index.block : op->out[0].ne[0];
     for (int64_t i = 0; i < m; i++) {
         int64_t n = (pos[i] + 1) / ratio;
         n = n > all ? n : 0;
@@ -53,15 +54,15 @@ static void count_index(struct op_counters *t, const struct op *op)
         n_read += i + 1 == m || table[i + 1] != table[i] ? n : 0;
     }
     t->n_bytes += (uint64_t)n_read * elem_row_bytes(k->type, k->ne[0]);
-    t->n_float += (uint64_t)(n_seen * op->in[0].ne[0]);
+    t->n_float += (uint64_t)(n_seen * op->in[INDEX_Q].ne[0]);
 }
 
 /* Each text's cache is read once. */
 static void count_attention(struct op_counters *t, const struct op *op)
 {
-    const struct tensor *k = &op->state[0].page, *v = &op->state[1].page;
-    const int32_t *pos = tensor_data(&op->in[1]), *table = tensor_data(&op->in[2]);
-    int64_t m = op->in[0].ne[1], n_seen = 0, n_read = 0;
+    const struct tensor *k = &op->state[ATTENTION_K].page, *v = &op->state[ATTENTION_V].page;
+    const int32_t *pos = tensor_data(&op->in[ATTENTION_POS]), *table = tensor_data(&op->in[ATTENTION_TABLE]);
+    int64_t m = op->in[ATTENTION_Q].ne[1], n_seen = 0, n_read = 0;
     for (int64_t i = 0; i < m; i++) {
         bool is_first = i == 0 || table[i] != table[i - 1];
         n_seen += n_visible(op, pos[i]);
@@ -78,8 +79,8 @@ static void count_attention(struct op_counters *t, const struct op *op)
  * s . q. */
 static void count_delta(struct op_counters *t, const struct op *op)
 {
-    const int32_t *to = tensor_data(&op->in[4]);
-    int64_t m = op->in[0].ne[1], n_run = 1;
+    const int32_t *to = tensor_data(&op->in[DELTA_TO]);
+    int64_t m = op->in[DELTA_QKV].ne[1], n_run = 1;
     for (int64_t i = 1; i < m; i++)
         n_run += to[i] != to[i - 1];
     t->n_bytes += 2 * (uint64_t)n_run * tensor_bytes(&op->state[0].page);
@@ -98,7 +99,7 @@ void cpu_count(struct cpu *c, const struct op *op, int64_t n_ns)
     case OP_ROUTE: count_weights(c, op, m); break;
     case OP_INDEX: count_index(t, op); break;
     case OP_ATTENTION: count_attention(t, op); break;
-    case OP_CONV: t->n_float += (uint64_t)(tensor_n_elem(&op->vec[0]) * m); break;
+    case OP_CONV: t->n_float += (uint64_t)(tensor_n_elem(&op->vec[CONV_TAPS]) * m); break;
     case OP_DELTA:
     case OP_SSM: count_delta(t, op); break;
     default: break;

@@ -80,7 +80,7 @@ static void expert_product(const struct expert_loop *x, const struct expert_task
  * them. */
 static void weigh(const struct expert_loop *x, int64_t row, int64_t m, float *gate, float *up, int64_t n)
 {
-    const float *weights = tensor_data(&x->op->in[3]);
+    const float *weights = tensor_data(&x->op->in[EXPERTS_WEIGHTS]);
     int64_t ld = x->cut.chunk_rows;
     for (int64_t t = 0; weights && t < m; t++)
         for (int64_t i = 0; i < n; i++) {
@@ -130,7 +130,7 @@ static void down_tiles(void *arg, size_t task, int thread)
     const struct expert_task s = expert_cut_task(&x->cut, x->c, task);
     const struct expert_item *it = &x->plan.items[s.item];
     int64_t n_embd = x->slot_pool->d.n_embd, ld = x->cut.chunk_rows;
-    float *tile = x->tiles + (int64_t)thread * 2 * TILE_TOKENS * ld, *y = tensor_data(&x->op->out[0]);
+    float *tile = x->tiles + (int64_t)thread * 2 * TILE_TOKENS * ld, *y = tensor_data(&x->op->out[EXPERTS_Y]);
     pack_rows(x, it, EXPERT_DOWN, s.row0, s.row1, thread);
     for (int64_t i = 0; i < it->n; i += TILE_TOKENS) {
         int64_t m = it->n - i < TILE_TOKENS ? it->n - i : TILE_TOKENS, row = it->row0 + i;
@@ -193,7 +193,7 @@ static void down_chunk(void *arg, size_t task, int thread)
 {
     const struct expert_loop *x = arg;
     const struct expert_task s = expert_cut_task(&x->cut, x->c, task);
-    float *y = (float *)tensor_data(&x->op->out[0]) + x->plan.pair_of_row[s.item] * x->slot_pool->d.n_embd;
+    float *y = (float *)tensor_data(&x->op->out[EXPERTS_Y]) + x->plan.pair_of_row[s.item] * x->slot_pool->d.n_embd;
     const struct kernel_act act = cpu_act_skip(&x->x[EXPERT_DOWN], s.item);
     pack_rows(x, &x->plan.items[s.item], EXPERT_DOWN, s.row0, s.row1, thread);
     expert_product(x, &s, EXPERT_DOWN, &act, 1, y + s.row0);
@@ -228,7 +228,7 @@ static bool run_direct(struct expert_loop *x)
     x->direct.ld_up = slot_n_hidden(d);
     if (!place_hidden(x))
         return false;
-    if (x->pack_tiles && x->op->in[0].ne[1] > 1) { /* items may share an expert, which is packed before */
+    if (x->pack_tiles && x->op->in[EXPERTS_X].ne[1] > 1) { /* items may share an expert, which is packed before */
         pool_run(x->c->pool, EXPERT_N_MATRIX * (size_t)x->plan.n_item, pack_item, x);
         note_packed(x, EXPERT_GATE, EXPERT_DOWN);
     }
@@ -261,7 +261,7 @@ static void gather_row(void *arg, size_t row, int thread)
 /* Rounds the tokens to what a matrix takes; sorted, they are then gathered in the order of the plan's rows. */
 static bool prepare_input(struct expert_loop *x, enum quant_act kind, struct kernel_act *out)
 {
-    const struct tensor *in = &x->op->in[0];
+    const struct tensor *in = &x->op->in[EXPERTS_X];
     int64_t n_embd = x->slot_pool->d.n_embd, n_pair = x->plan.n_pair;
     if (!cpu_act_round(x->c, SCRATCH_ACT + kind, kind, tensor_data(in), in->ne[1], n_embd, out))
         return false;
@@ -321,7 +321,7 @@ static void count_experts(const struct expert_loop *x)
 static void give_hidden(const struct expert_loop *x)
 {
     int64_t n = slot_n_hidden(&x->slot_pool->d);
-    float *out = tensor_data(&x->op->out[1]);
+    float *out = tensor_data(&x->op->out[EXPERTS_HIDDEN]);
     for (int64_t r = 0; out && r < x->plan.n_pair; r++)
         memcpy(out + x->plan.pair_of_row[r] * n, x->hidden + r * n, (size_t)n * sizeof *out);
 }
@@ -329,11 +329,11 @@ static void give_hidden(const struct expert_loop *x)
 void cpu_op_experts(struct cpu *c, const struct op *op)
 {
     struct expert_loop x = {.c = c, .op = op, .slot_pool = op->slot_pool};
-    const struct expert_choice choice = {.ids = tensor_data(&op->in[1]),
-                                         .slots = tensor_data(&op->in[2]),
-                                         .n_tok = op->in[0].ne[1],
-                                         .n_used = op->in[1].ne[0],
-                                         .n_expert = op->in[2].ne[0]};
+    const struct expert_choice choice = {.ids = tensor_data(&op->in[EXPERTS_IDS]),
+                                         .slots = tensor_data(&op->in[EXPERTS_SLOTS]),
+                                         .n_tok = op->in[EXPERTS_X].ne[1],
+                                         .n_used = op->in[EXPERTS_IDS].ne[0],
+                                         .n_expert = op->in[EXPERTS_SLOTS].ne[0]};
     bool is_sorted = choice.n_tok > op->experts.sort_cutoff;
     size_t plan_bytes = expert_plan_bytes(&choice);
     size_t left_bytes = (size_t)(choice.n_tok * choice.n_used) * sizeof *x.direct.n_left;

@@ -28,12 +28,12 @@ struct index_loop {
 /* How many positions a token sees. */
 static int64_t n_seen(const struct index_loop *l, int64_t t)
 {
-    return (((const int32_t *)tensor_data(&l->op->in[1]))[t] + 1) / l->ratio;
+    return (((const int32_t *)tensor_data(&l->op->in[INDEX_POS]))[t] + 1) / l->ratio;
 }
 
 static int32_t table_of(const struct index_loop *l, int64_t t)
 {
-    return ((const int32_t *)tensor_data(&l->op->in[2]))[t];
+    return ((const int32_t *)tensor_data(&l->op->in[INDEX_TABLE]))[t];
 }
 
 static int64_t n_pages(int64_t n_pos)
@@ -68,7 +68,7 @@ static int64_t work_elems(const struct index_loop *l)
 static const void *page_keys(const struct index_loop *l, int64_t page, float *work, enum quant_type *type)
 {
     const struct paged *s = &l->op->state[0];
-    const int32_t *pages = (const int32_t *)tensor_data(&l->op->in[3]) + table_of(l, l->t0);
+    const int32_t *pages = (const int32_t *)tensor_data(&l->op->in[INDEX_PAGES]) + table_of(l, l->t0);
     assert(pages[page] >= 0);
     const void *keys = paged_data(s, pages[page], 0);
     *type = s->page.type == ELEM_F16 ? QUANT_F16 : QUANT_F32;
@@ -128,7 +128,7 @@ static void score_page(const struct index_loop *l, int64_t page, int thread)
     for (int64_t t = l->t0; t < l->t0 + l->n_t && !pool_is_cancelled(l->c->pool); t++) {
         if (n_seen(l, t) <= p0)
             continue;
-        const struct kernel_act x = {.kind = QUANT_ACT_FLOAT, .k = l->dim, .f32 = tensor_row(&l->op->in[0], t)};
+        const struct kernel_act x = {.kind = QUANT_ACT_FLOAT, .k = l->dim, .f32 = tensor_row(&l->op->in[INDEX_Q], t)};
         const struct kernel_matmul a = {.w = w,
                                         .k = l->dim,
                                         .n_row = ATTENTION_BLOCK,
@@ -141,8 +141,9 @@ static void score_page(const struct index_loop *l, int64_t page, int thread)
         if (l->op->index.block)
             rank_block(l, t, p0, product);
         else
-            rank_positions(l->c->kernels, l->op->in[4].buffer ? tensor_row(&l->op->in[4], t) : NULL, product, l->n_head,
-                           ranks_of(l, t, 0) + p0);
+            rank_positions(l->c->kernels,
+                           l->op->in[INDEX_WEIGHTS].buffer ? tensor_row(&l->op->in[INDEX_WEIGHTS], t) : NULL, product,
+                           l->n_head, ranks_of(l, t, 0) + p0);
     }
 }
 
@@ -185,7 +186,7 @@ static uint32_t find_kth(const uint32_t *ranks, int64_t n, int64_t k, int64_t *n
  * Returns how many that are. */
 static int64_t spread(const struct index_loop *l, int64_t t, int32_t *out, int64_t n, int64_t n_entry)
 {
-    int64_t pos = ((const int32_t *)tensor_data(&l->op->in[1]))[t];
+    int64_t pos = ((const int32_t *)tensor_data(&l->op->in[INDEX_POS]))[t];
     for (int64_t i = n; i-- > 0;) /* from the last on, as they lie in the same list */
         for (int64_t j = l->ratio; j-- > 0;)
             out[i * l->ratio + j] = (int32_t)(out[i] * l->ratio + j);
@@ -221,7 +222,7 @@ static void choose_task(void *arg, size_t i, int thread)
 /* Takes tokens of one text from t0 on, as many as fit. */
 static bool index_tokens(struct index_loop *l)
 {
-    int64_t m = l->op->in[0].ne[1], most = RANK_BYTES / (int64_t)sizeof(uint32_t);
+    int64_t m = l->op->in[INDEX_Q].ne[1], most = RANK_BYTES / (int64_t)sizeof(uint32_t);
     l->n_t = 1;
     while (l->t0 + l->n_t < m && table_of(l, l->t0 + l->n_t) == table_of(l, l->t0) &&
            (l->n_t + 1) * l->n_list * rank_stride(l, n_seen(l, l->t0 + l->n_t)) <= most)
@@ -229,7 +230,7 @@ static bool index_tokens(struct index_loop *l)
     l->n_pos = n_seen(l, l->t0 + l->n_t - 1);
     if (n_choice(l, l->n_pos) > l->k) {
         /* as much as all listed pages need, so that a token allocates no more than the one before */
-        int64_t of_all = rank_stride(l, l->op->in[3].ne[0] * ATTENTION_BLOCK);
+        int64_t of_all = rank_stride(l, l->op->in[INDEX_PAGES].ne[0] * ATTENTION_BLOCK);
         int64_t n_rank = l->n_list * max_i64(l->n_t * rank_stride(l, l->n_pos), of_all);
         l->ranks = cpu_scratch(l->c, SCRATCH_SPANS, (size_t)n_rank * sizeof *l->ranks);
         if (!l->ranks)
@@ -242,7 +243,7 @@ static bool index_tokens(struct index_loop *l)
 
 void cpu_op_index(struct cpu *c, const struct op *op)
 {
-    int64_t dim = op->state[0].page.ne[0], n_head = op->in[0].ne[0] / dim, n_list = op->index.block ? n_head : 1;
+    int64_t dim = op->state[0].page.ne[0], n_head = op->in[INDEX_Q].ne[0] / dim, n_list = op->index.block ? n_head : 1;
     int64_t list_len = op->out[0].ne[0] / n_list;
     struct index_loop l = {.c = c,
                            .op = op,
@@ -254,6 +255,6 @@ void cpu_op_index(struct cpu *c, const struct op *op)
                            .block = max_i64(op->index.block, 1),
                            .n_list = n_list};
     l.work = cpu_scratch(c, SCRATCH_THREAD, (size_t)(work_elems(&l) * pool_n_threads(c->pool)) * sizeof(float));
-    for (bool ok = l.work; ok && l.t0 < op->in[0].ne[1]; l.t0 += l.n_t)
+    for (bool ok = l.work; ok && l.t0 < op->in[INDEX_Q].ne[1]; l.t0 += l.n_t)
         ok = index_tokens(&l);
 }

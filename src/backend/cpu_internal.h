@@ -93,7 +93,7 @@ static inline float *tensor_row(const struct tensor *t, int64_t i)
 /* Whether ATTENTION is latent: its two caches are one, whose rows are both keys and values. */
 static inline bool cpu_attention_is_latent(const struct op *op)
 {
-    const struct tensor *k = &op->state[0].page, *v = &op->state[1].page;
+    const struct tensor *k = &op->state[ATTENTION_K].page, *v = &op->state[ATTENTION_V].page;
     return k->buffer == v->buffer && k->off_bytes == v->off_bytes;
 }
 

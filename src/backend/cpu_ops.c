@@ -64,6 +64,6 @@ bool cpu_supports(struct backend *b, const struct op *op, const struct op_shapes
         if (s->slot_pool.type[i] && !k->matmul[s->slot_pool.type[i]->type])
             return false;
     if (op->kind == OP_ROPE)
-        return op->rope.n_rot % 2 == 0 && op->in[1].ne[0] == op->rope.n_rot;
+        return op->rope.n_rot % 2 == 0 && op->in[ROPE_COS_SIN].ne[0] == op->rope.n_rot;
     return op->kind < OP_N_KIND;
 }

@@ -50,14 +50,15 @@ static void conv_run(const struct conv_loop *l, const struct run *r, int64_t c0,
     const struct op *op = l->op;
     int64_t n = op->state[0].page.ne[0], n_past = op->state[0].page.ne[1];
     float *past = begin_past(&op->state[0], r, c0, n_channel), *out = tensor_row(&op->out[0], r->row0) + c0;
-    const float *x = tensor_row(&op->in[0], r->row0) + c0, *taps[OP_CONV_MAX_TAP];
-    const struct kernel_conv a = {.x = taps,
-                                  .w = (const float *)tensor_data(&op->vec[0]) + c0,
-                                  .bias = op->vec[1].buffer ? (const float *)tensor_data(&op->vec[1]) + c0 : NULL,
-                                  .ld_w = n,
-                                  .n_tap = n_past + 1,
-                                  .n = n_channel,
-                                  .has_silu = op->conv.has_silu};
+    const float *x = tensor_row(&op->in[CONV_X], r->row0) + c0, *taps[OP_CONV_MAX_TAP];
+    const struct kernel_conv a = {
+        .x = taps,
+        .w = (const float *)tensor_data(&op->vec[CONV_TAPS]) + c0,
+        .bias = op->vec[CONV_BIAS].buffer ? (const float *)tensor_data(&op->vec[CONV_BIAS]) + c0 : NULL,
+        .ld_w = n,
+        .n_tap = n_past + 1,
+        .n = n_channel,
+        .has_silu = op->conv.has_silu};
     assert(n_past < OP_CONV_MAX_TAP);
     for (int64_t t = 0; t < r->n; t++) {
         for (int64_t j = 0, row = t - n_past; j <= n_past; j++, row++) /* the oldest first */
@@ -72,9 +73,9 @@ static void conv_task(void *arg, size_t task, int thread)
 {
     const struct conv_loop *l = arg;
     const struct op *op = l->op;
-    int64_t n = op->in[0].ne[0], c0 = (int64_t)task * l->chunk, n_channel = n - c0 < l->chunk ? n - c0 : l->chunk;
-    for (int64_t row = 0; row < op->in[0].ne[1];) {
-        const struct run r = run_at(&op->in[1], &op->in[2], row);
+    int64_t n = op->in[CONV_X].ne[0], c0 = (int64_t)task * l->chunk, n_channel = n - c0 < l->chunk ? n - c0 : l->chunk;
+    for (int64_t row = 0; row < op->in[CONV_X].ne[1];) {
+        const struct run r = run_at(&op->in[CONV_FROM], &op->in[CONV_TO], row);
         conv_run(l, &r, c0, n_channel);
         row += r.n;
     }
@@ -83,7 +84,7 @@ static void conv_task(void *arg, size_t task, int thread)
 void cpu_op_conv(struct cpu *c, const struct op *op)
 {
     enum { TASKS_PER_THREAD = 4, MIN_CHANNELS = 256 };
-    int64_t n = op->in[0].ne[0], n_task = (int64_t)pool_n_used(c->pool) * TASKS_PER_THREAD;
+    int64_t n = op->in[CONV_X].ne[0], n_task = (int64_t)pool_n_used(c->pool) * TASKS_PER_THREAD;
     struct conv_loop l = {c, op, (n + n_task - 1) / n_task};
     l.chunk = l.chunk < MIN_CHANNELS ? MIN_CHANNELS : (l.chunk + 15) / 16 * 16;
     pool_run(c->pool, (size_t)((n + l.chunk - 1) / l.chunk), conv_task, &l);
@@ -120,9 +121,9 @@ static void find_decays(const struct delta_loop *d, int64_t head, int64_t i)
 {
     enum { AT_ONCE = 64 };
     const struct kernels *kern = d->c->kernels;
-    const float *alpha = tensor_row(&d->op->in[1], i) + head * d->n_decay;
-    const float *dt = (const float *)tensor_data(&d->op->vec[0]) + head * d->n_decay;
-    float a = ((const float *)tensor_data(&d->op->vec[1]))[head], min_log_decay = d->op->delta.min_log_decay, sum;
+    const float *alpha = tensor_row(&d->op->in[DELTA_ALPHA], i) + head * d->n_decay;
+    const float *dt = (const float *)tensor_data(&d->op->vec[DELTA_DT]) + head * d->n_decay;
+    float a = ((const float *)tensor_data(&d->op->vec[DELTA_A]))[head], min_log_decay = d->op->delta.min_log_decay, sum;
     float *decay = d->decay + (head * d->m + i) * d->n_decay, gate[AT_ONCE], by[AT_ONCE];
     for (int64_t j = 0, n; j < d->n_decay; j += n) {
         n = d->n_decay - j < AT_ONCE ? d->n_decay - j : AT_ONCE;
@@ -147,12 +148,12 @@ static void delta_prepare(void *arg, size_t t, int thread)
     const struct op *op = d->op;
     const struct kernels *kern = d->c->kernels;
     int64_t i = (int64_t)t;
-    const float *x = (const float *)tensor_data(&op->in[0]) + i * op->in[0].ne[0];
+    const float *x = (const float *)tensor_data(&op->in[DELTA_QKV]) + i * op->in[DELTA_QKV].ne[0];
     for (int64_t h = 0; h < 2 * d->n_head_k; h++) {
         bool is_k = h >= d->n_head_k;
         prepare_qk(d, x + h * d->dk, is_k, d->qk + ((h % d->n_head_k * d->m + i) * 2 + is_k) * d->dk);
     }
-    const float *b = d->is_space ? NULL : (const float *)tensor_data(&op->in[2]) + i * d->n_head_v;
+    const float *b = d->is_space ? NULL : (const float *)tensor_data(&op->in[DELTA_BETA]) + i * d->n_head_v;
     for (int64_t h = 0; h < d->n_head_v; h++) {
         float one = 1;
         if (d->n_decay == 1)
@@ -194,11 +195,11 @@ static void delta_run(const struct delta_loop *d, const struct run *r, int64_t h
     int64_t head_k = op->delta.grouped ? head / (d->n_head_v / d->n_head_k) : head % d->n_head_k;
     int64_t at_v = 2 * d->n_head_k * d->dk + head * d->dv + v0, at_out = head * d->dv + v0, n_dim = v1 - v0;
     float *s = begin_delta(&op->state[0], r, head, v0, v1), vo[DELTA_BLOCK * DELTA_CHUNK];
-    float skip = d->is_space ? ((const float *)tensor_data(&op->vec[2]))[head] : 0;
+    float skip = d->is_space ? ((const float *)tensor_data(&op->vec[SSM_SKIP]))[head] : 0;
     for (int64_t row = r->row0, end = r->row0 + r->n, n; row < end; row += n) {
         n = end - row < DELTA_BLOCK ? end - row : DELTA_BLOCK;
         for (int64_t t = 0; t < n; t++)
-            memcpy(vo + t * n_dim, tensor_row(&op->in[0], row + t) + at_v, (size_t)n_dim * sizeof *vo);
+            memcpy(vo + t * n_dim, tensor_row(&op->in[DELTA_QKV], row + t) + at_v, (size_t)n_dim * sizeof *vo);
         const float *qk = d->qk + (head_k * d->m + row) * 2 * d->dk;
         const struct kernel_recurrence a = {.n = n,
                                             .n_dim = n_dim,
@@ -234,7 +235,7 @@ static void delta_task(void *arg, size_t task, int thread)
     int64_t v0 = (int64_t)task % n_chunk * DELTA_CHUNK, v1 = v0 + DELTA_CHUNK < d->dv ? v0 + DELTA_CHUNK : d->dv;
     assert(op->out[0].ne[0] == d->n_head_v * d->dv);
     for (int64_t row = 0; row < d->m && !pool_is_cancelled(d->c->pool);) {
-        const struct run r = run_at(&op->in[3], &op->in[4], row);
+        const struct run r = run_at(&op->in[DELTA_FROM], &op->in[DELTA_TO], row);
         delta_run(d, &r, head, v0, v1);
         row += r.n;
     }
@@ -249,8 +250,8 @@ void cpu_op_delta(struct cpu *c, const struct op *op)
                            .dv = s->ne[1],
                            .n_head_v = s->ne[2],
                            .n_head_k = op->delta.n_head_k,
-                           .n_decay = op->in[1].ne[0] / s->ne[2],
-                           .m = op->in[0].ne[1],
+                           .n_decay = op->in[DELTA_ALPHA].ne[0] / s->ne[2],
+                           .m = op->in[DELTA_QKV].ne[1],
                            .is_space = op->kind == OP_SSM};
     size_t qk_bytes = align64((size_t)(2 * d.n_head_k * d.dk * d.m) * sizeof(float));
     size_t gate_bytes = align64((size_t)(d.n_head_v * d.m) * sizeof(float));

@@ -56,10 +56,10 @@ static void rms_norm_row(void *arg, size_t i, int thread)
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
     int64_t n = op->norm.n, off = (int64_t)i * n;
-    const float *w = tensor_data(&op->vec[0]), *bias = tensor_data(&op->vec[1]);
+    const float *w = tensor_data(&op->vec[NORM_W]), *bias = tensor_data(&op->vec[NORM_BIAS]);
     float *y = (float *)tensor_data(&op->out[0]) + off;
-    l->c->kernels->rms_norm(y, (const float *)tensor_data(&op->in[0]) + off, w ? w + off % op->vec[0].ne[0] : NULL, n,
-                            op->norm.eps);
+    l->c->kernels->rms_norm(y, (const float *)tensor_data(&op->in[0]) + off, w ? w + off % op->vec[NORM_W].ne[0] : NULL,
+                            n, op->norm.eps);
     if (bias)
         l->c->kernels->add(y, y, bias, n);
 }
@@ -76,8 +76,8 @@ static void layer_norm_row(void *arg, size_t i, int thread)
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
     int64_t n = op->in[0].ne[0];
-    const float *x = tensor_row(&op->in[0], (int64_t)i), *w = tensor_data(&op->vec[0]),
-                *bias = tensor_data(&op->vec[1]);
+    const float *x = tensor_row(&op->in[0], (int64_t)i), *w = tensor_data(&op->vec[NORM_W]),
+                *bias = tensor_data(&op->vec[NORM_BIAS]);
     float *y = tensor_row(&op->out[0], (int64_t)i);
     double sum = 0;
     for (int64_t j = 0; j < n; j++)
@@ -130,7 +130,7 @@ static void rope_row(void *arg, size_t t, int thread)
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
     float *x = tensor_row(&op->out[0], (int64_t)t);
-    const float *cs = (const float *)tensor_data(&op->in[1]) + (int64_t)t * op->rope.n_rot;
+    const float *cs = (const float *)tensor_data(&op->in[ROPE_COS_SIN]) + (int64_t)t * op->rope.n_rot;
     enum kernel_rope mode = op->rope.mode == ROPE_NEOX ? KERNEL_ROPE_NEOX : KERNEL_ROPE_NORMAL;
     for (int64_t i = 0; i < op->out[0].ne[0]; i += op->rope.head_dim)
         l->c->kernels->rope(mode, x + i + op->rope.off, cs, op->rope.n_rot);
@@ -145,9 +145,10 @@ static void act_mul_row(void *arg, size_t t, int thread)
 {
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
-    const float *gate = tensor_row(&op->in[0], (int64_t)t), *up = tensor_row(&op->in[1], (int64_t)t), one = 1;
+    const float *gate = tensor_row(&op->in[ACT_MUL_GATE], (int64_t)t),
+                *up = tensor_row(&op->in[ACT_MUL_UP], (int64_t)t), one = 1;
     float *y = tensor_row(&op->out[0], (int64_t)t);
-    int64_t n_gate = op->in[0].ne[0], n = op->out[0].ne[0] / n_gate;
+    int64_t n_gate = op->in[ACT_MUL_GATE].ne[0], n = op->out[0].ne[0] / n_gate;
     if (n == 1) {
         cpu_act_mul(l->c->kernels, op->act, op->act_limit, op->act_up_limit, y, gate, up, n_gate);
         return;
@@ -241,10 +242,11 @@ static void slice_row(void *arg, size_t t, int thread)
 {
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
-    const int32_t *rows = tensor_data(&op->in[1]);
+    const int32_t *rows = tensor_data(&op->in[SLICE_ROWS]);
     int64_t k = op->out[0].ne[0], row = rows ? rows[t] : (int64_t)t;
-    assert(op->slice_off + k <= op->in[0].ne[0] && row < op->in[0].ne[1]);
-    memcpy(tensor_row(&op->out[0], (int64_t)t), tensor_row(&op->in[0], row) + op->slice_off, (size_t)k * sizeof(float));
+    assert(op->slice_off + k <= op->in[SLICE_X].ne[0] && row < op->in[SLICE_X].ne[1]);
+    memcpy(tensor_row(&op->out[0], (int64_t)t), tensor_row(&op->in[SLICE_X], row) + op->slice_off,
+           (size_t)k * sizeof(float));
 }
 
 void cpu_op_slice(struct cpu *c, const struct op *op)
@@ -256,12 +258,13 @@ static void scatter_row(void *arg, size_t t, int thread)
 {
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
-    int64_t row = ((const int32_t *)tensor_data(&op->in[1]))[t];
+    int64_t row = ((const int32_t *)tensor_data(&op->in[SCATTER_ROWS]))[t];
     assert(row >= 0 && row < op->out[0].ne[1]);
-    memcpy(tensor_row(&op->out[0], row), tensor_row(&op->in[0], (int64_t)t), elem_row_bytes(ELEM_F32, op->in[0].ne[0]));
+    memcpy(tensor_row(&op->out[0], row), tensor_row(&op->in[SCATTER_X], (int64_t)t),
+           elem_row_bytes(ELEM_F32, op->in[SCATTER_X].ne[0]));
 }
 
 void cpu_op_scatter(struct cpu *c, const struct op *op)
 {
-    cpu_run_rows(c, op, op->in[0].ne[1], tensor_n_elem(&op->in[0]) > CPU_SERIAL_ELEMS, scatter_row);
+    cpu_run_rows(c, op, op->in[SCATTER_X].ne[1], tensor_n_elem(&op->in[SCATTER_X]) > CPU_SERIAL_ELEMS, scatter_row);
 }

@@ -56,10 +56,11 @@ static void streams_in_row(void *arg, size_t t, int thread)
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
     const struct kernels *kern = l->c->kernels;
-    const float *scale = tensor_data(&op->vec[0]), *base = tensor_data(&op->vec[1]);
-    const float *x = tensor_row(&op->in[0], (int64_t)t);
-    float *mix = tensor_row(&op->in[1], (int64_t)t), *y = tensor_row(&op->out[0], (int64_t)t);
-    int64_t n = op->out[0].ne[0], n_stream = op->in[0].ne[0] / n, n_mix = op->in[1].ne[0];
+    const float *scale = tensor_data(&op->vec[STREAMS_IN_SCALE]), *base = tensor_data(&op->vec[STREAMS_IN_BASE]);
+    const float *x = tensor_row(&op->in[STREAMS_IN_X], (int64_t)t);
+    float *mix = tensor_row(&op->in[STREAMS_IN_MIX], (int64_t)t), *y = tensor_row(&op->out[STREAMS_IN_Y], (int64_t)t);
+    int64_t n = op->out[STREAMS_IN_Y].ne[0], n_stream = op->in[STREAMS_IN_X].ne[0] / n,
+            n_mix = op->in[STREAMS_IN_MIX].ne[0];
     bool mixes = n_mix > 2 * n_stream;
     weigh(kern, mix, scale[0], base, n_stream);
     for (int64_t i = 0; i < n_stream; i++)
@@ -86,13 +87,13 @@ static void streams_gated_row(void *arg, size_t t, int thread)
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
     const struct kernels *kern = l->c->kernels;
-    const float *x = tensor_row(&op->in[0], (int64_t)t);
-    const float *gate = op->in[2].buffer ? tensor_row(&op->in[2], (int64_t)t) : NULL;
-    float *y = tensor_row(&op->out[0], (int64_t)t), gated[PIECE];
-    int64_t n = op->out[0].ne[0], n_stream = op->in[0].ne[0] / n;
+    const float *x = tensor_row(&op->in[STREAMS_IN_X], (int64_t)t);
+    const float *gate = op->in[STREAMS_IN_GATE].buffer ? tensor_row(&op->in[STREAMS_IN_GATE], (int64_t)t) : NULL;
+    float *y = tensor_row(&op->out[STREAMS_IN_Y], (int64_t)t), gated[PIECE];
+    int64_t n = op->out[STREAMS_IN_Y].ne[0], n_stream = op->in[STREAMS_IN_X].ne[0] / n;
     float share = 1 / (float)n_stream;
-    if (op->in[1].buffer) {
-        float *mix = tensor_row(&op->in[1], (int64_t)t);
+    if (op->in[STREAMS_IN_MIX].buffer) {
+        float *mix = tensor_row(&op->in[STREAMS_IN_MIX], (int64_t)t);
         weigh(kern, mix, share, zeros, n_stream);
         for (int64_t i = 0; i < n_stream; i++)
             mix[i] *= op->streams.magnitude;
@@ -110,8 +111,8 @@ static void streams_gated_row(void *arg, size_t t, int thread)
 
 void cpu_op_streams_in(struct cpu *c, const struct op *op)
 {
-    cpu_run_rows(c, op, op->in[0].ne[1], tensor_n_elem(&op->in[0]) > CPU_SERIAL_ELEMS,
-                 op->in[1].buffer && !op->in[2].buffer ? streams_in_row : streams_gated_row);
+    cpu_run_rows(c, op, op->in[STREAMS_IN_X].ne[1], tensor_n_elem(&op->in[STREAMS_IN_X]) > CPU_SERIAL_ELEMS,
+                 op->in[STREAMS_IN_MIX].buffer && !op->in[STREAMS_IN_GATE].buffer ? streams_in_row : streams_gated_row);
 }
 
 /* Element by element over pieces. */
@@ -120,12 +121,12 @@ static void streams_out_row(void *arg, size_t t, int thread)
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
     const struct kernels *kern = l->c->kernels;
-    const float *y = tensor_row(&op->in[0], (int64_t)t);
+    const float *y = tensor_row(&op->in[STREAMS_OUT_Y], (int64_t)t);
     float *x = tensor_row(&op->out[0], (int64_t)t), old[OP_MAX_STREAM][PIECE];
-    int64_t n = op->in[0].ne[0], n_stream = op->out[0].ne[0] / n;
-    const float *mix = tensor_row(&op->in[2], (int64_t)t), *by_y = op->in[2].ne[0] > n_stream ? mix + n_stream : mix,
-                *by_x = by_y + n_stream;
-    bool mixes = op->in[2].ne[0] > 2 * n_stream;
+    int64_t n = op->in[STREAMS_OUT_Y].ne[0], n_stream = op->out[0].ne[0] / n;
+    const float *mix = tensor_row(&op->in[STREAMS_OUT_MIX], (int64_t)t),
+                *by_y = op->in[STREAMS_OUT_MIX].ne[0] > n_stream ? mix + n_stream : mix, *by_x = by_y + n_stream;
+    bool mixes = op->in[STREAMS_OUT_MIX].ne[0] > 2 * n_stream;
     for (int64_t i = 0; !mixes && i < n_stream; i++)
         kern->fma_scalar(x + i * n, y, by_y[i], n);
     if (!mixes)
@@ -146,7 +147,7 @@ static void streams_out_row(void *arg, size_t t, int thread)
 
 void cpu_op_streams_out(struct cpu *c, const struct op *op)
 {
-    cpu_run_rows(c, op, op->in[0].ne[1], tensor_n_elem(&op->out[0]) > CPU_SERIAL_ELEMS, streams_out_row);
+    cpu_run_rows(c, op, op->in[STREAMS_OUT_Y].ne[1], tensor_n_elem(&op->out[0]) > CPU_SERIAL_ELEMS, streams_out_row);
 }
 
 /* The dot product of n elements: 16 chains of products, added up in a tree. */
@@ -168,10 +169,11 @@ static void streams_match_row(void *arg, size_t t, int thread)
     static const float ones[OP_MAX_STREAM] = {1, 1, 1, 1};
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
-    const float *key = tensor_row(&op->in[0], (int64_t)t), *query = tensor_row(&op->in[1], (int64_t)t);
-    const float *value = tensor_row(&op->in[2], (int64_t)t);
+    const float *key = tensor_row(&op->in[STREAMS_MATCH_KEY], (int64_t)t),
+                *query = tensor_row(&op->in[STREAMS_MATCH_QUERY], (int64_t)t);
+    const float *value = tensor_row(&op->in[STREAMS_MATCH_VALUE], (int64_t)t);
     float *y = tensor_row(&op->out[0], (int64_t)t), by[OP_MAX_STREAM] = {0};
-    int64_t n = op->in[2].ne[0], n_stream = op->in[0].ne[0] / n;
+    int64_t n = op->in[STREAMS_MATCH_VALUE].ne[0], n_stream = op->in[STREAMS_MATCH_KEY].ne[0] / n;
     for (int64_t i = 0; i < n_stream; i++) {
         float s = dot(key + i * n, query + i * n, n) / sqrtf((float)n), size = fabsf(s);
         by[i] = copysignf(sqrtf(size > 1e-6f ? size : 1e-6f), s);
@@ -184,7 +186,8 @@ static void streams_match_row(void *arg, size_t t, int thread)
 
 void cpu_op_streams_match(struct cpu *c, const struct op *op)
 {
-    cpu_run_rows(c, op, op->in[0].ne[1], tensor_n_elem(&op->in[0]) > CPU_SERIAL_ELEMS, streams_match_row);
+    cpu_run_rows(c, op, op->in[STREAMS_MATCH_KEY].ne[1], tensor_n_elem(&op->in[STREAMS_MATCH_KEY]) > CPU_SERIAL_ELEMS,
+                 streams_match_row);
 }
 
 /* Element by element over pieces, once all weights are known: out may be x. */
@@ -193,10 +196,11 @@ static void residuals_row(void *arg, size_t t, int thread)
     const struct cpu_row_loop *l = arg;
     const struct op *op = l->op;
     const struct kernels *kern = l->c->kernels;
-    const float *x = tensor_row(&op->in[0], (int64_t)t), *bank = tensor_row(&op->in[1], (int64_t)t);
+    const float *x = tensor_row(&op->in[RESIDUALS_X], (int64_t)t),
+                *bank = tensor_row(&op->in[RESIDUALS_BANK], (int64_t)t);
     const float *w = tensor_data(&op->vec[0]);
     float *out = tensor_row(&op->out[0], (int64_t)t), by[OP_MAX_BANK + 1] = {0}, sum[PIECE], max = -INFINITY, all;
-    int64_t n = op->in[0].ne[0], n_banked = op->residuals.n_banked;
+    int64_t n = op->in[RESIDUALS_X].ne[0], n_banked = op->residuals.n_banked;
     for (int64_t r = 0; r <= n_banked; r++) {
         by[r] = kern->norm_dot(r < n_banked ? bank + r * n : x, w, n, op->residuals.eps);
         max = by[r] > max ? by[r] : max;
@@ -215,5 +219,6 @@ static void residuals_row(void *arg, size_t t, int thread)
 
 void cpu_op_residuals(struct cpu *c, const struct op *op)
 {
-    cpu_run_rows(c, op, op->in[0].ne[1], tensor_n_elem(&op->in[1]) > CPU_SERIAL_ELEMS, residuals_row);
+    cpu_run_rows(c, op, op->in[RESIDUALS_X].ne[1], tensor_n_elem(&op->in[RESIDUALS_BANK]) > CPU_SERIAL_ELEMS,
+                 residuals_row);
 }

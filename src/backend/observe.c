@@ -108,10 +108,11 @@ struct pairs {
 
 static void show_pairs(struct backend *b, const struct op *op, const struct pairs *p, enum expert_matrix which)
 {
-    int64_t n_used = op->in[1].ne[0], n_pair = n_used * op->in[1].ne[1];
+    int64_t n_used = op->in[EXPERTS_IDS].ne[0], n_pair = n_used * op->in[EXPERTS_IDS].ne[1];
     bool is_down = which == EXPERT_DOWN;
-    struct observed o = {.tensor = op->experts.tensors[which], .n_matrix = op->in[2].ne[0], .n_row = 1, .scale = 1};
-    o.stride = o.k = is_down ? op->out[1].ne[0] : op->in[0].ne[0];
+    struct observed o = {
+        .tensor = op->experts.tensors[which], .n_matrix = op->in[EXPERTS_SLOTS].ne[0], .n_row = 1, .scale = 1};
+    o.stride = o.k = is_down ? op->out[EXPERTS_HIDDEN].ne[0] : op->in[EXPERTS_X].ne[0];
     for (int64_t i = 0; o.tensor && i < n_pair; i++) {
         o.matrix = p->ids[i];
         if (o.matrix < 0 || p->slots[o.matrix] < 0)
@@ -128,7 +129,8 @@ static bool place_hidden(struct backend *b, const struct op *op, struct tensor *
 {
     struct observing *g = b->observing;
     const struct slot_pool_desc d = b->v->slot_pool_shape(b, op->slot_pool);
-    struct tensor t = {.type = ELEM_F32, .ne = {slot_n_hidden(&d), op->in[1].ne[0], op->in[1].ne[1]}};
+    struct tensor t = {.type = ELEM_F32,
+                       .ne = {slot_n_hidden(&d), op->in[EXPERTS_IDS].ne[0], op->in[EXPERTS_IDS].ne[1]}};
     if (!g->hidden.buffer || tensor_bytes(&g->hidden) < tensor_bytes(&t)) {
         backend_buffer_close(b, &g->hidden.buffer);
         g->hidden = t;
@@ -143,13 +145,13 @@ static bool place_hidden(struct backend *b, const struct op *op, struct tensor *
 static void observe_experts(struct backend *b, const struct op *op)
 {
     struct op o = *op;
-    struct pairs p = {.x = read_back(b, &op->in[0], X),
-                      .ids = read_back(b, &op->in[1], IDS),
-                      .slots = read_back(b, &op->in[2], SLOTS),
-                      .weights = read_back(b, &op->in[3], WEIGHTS)};
-    bool is_placed = p.x && p.ids && p.slots && place_hidden(b, op, &o.out[1]);
+    struct pairs p = {.x = read_back(b, &op->in[EXPERTS_X], X),
+                      .ids = read_back(b, &op->in[EXPERTS_IDS], IDS),
+                      .slots = read_back(b, &op->in[EXPERTS_SLOTS], SLOTS),
+                      .weights = read_back(b, &op->in[EXPERTS_WEIGHTS], WEIGHTS)};
+    bool is_placed = p.x && p.ids && p.slots && place_hidden(b, op, &o.out[EXPERTS_HIDDEN]);
     b->v->enqueue(b, &o);
-    p.hidden = is_placed ? read_back(b, &o.out[1], HIDDEN) : NULL;
+    p.hidden = is_placed ? read_back(b, &o.out[EXPERTS_HIDDEN], HIDDEN) : NULL;
     for (enum expert_matrix which = 0; which < EXPERT_N_MATRIX && p.hidden; which++)
         show_pairs(b, &o, &p, which);
 }

@@ -143,8 +143,8 @@ static err_code check_layer_norm(const struct op_checker *c)
     const struct op *op = c->op;
     TRY(check_rows(c, "x", &op->in[0], ANY, ANY));
     TRY(check_alike(c, "out", &op->out[0], &op->in[0]));
-    TRY(check_vec(c, 0, "w", op->in[0].ne[0]));
-    return check_vec(c, 1, "bias", op->in[0].ne[0]);
+    TRY(check_vec(c, NORM_W, "w", op->in[0].ne[0]));
+    return check_vec(c, NORM_BIAS, "bias", op->in[0].ne[0]);
 }
 
 static err_code check_rms_norm(const struct op_checker *c)
@@ -154,9 +154,9 @@ static err_code check_rms_norm(const struct op_checker *c)
     TRY(check_alike(c, "out", &op->out[0], &op->in[0]));
     CHECK(c, op->norm.n > 0 && op->in[0].ne[0] % op->norm.n == 0, "norm.n is %lld, expected a divisor of %lld",
           (long long)op->norm.n, (long long)op->in[0].ne[0]);
-    bool is_whole = op->vec[0].ne[0] == op->in[0].ne[0];
-    TRY(check_vec(c, 0, "w", is_whole ? op->in[0].ne[0] : op->norm.n));
-    return check_vec(c, 1, "bias", op->norm.n);
+    bool is_whole = op->vec[NORM_W].ne[0] == op->in[0].ne[0];
+    TRY(check_vec(c, NORM_W, "w", is_whole ? op->in[0].ne[0] : op->norm.n));
+    return check_vec(c, NORM_BIAS, "bias", op->norm.n);
 }
 
 static err_code check_matmul(const struct op_checker *c)
@@ -204,7 +204,7 @@ static err_code check_rope_table(const struct op_checker *c)
 static err_code check_rope(const struct op_checker *c)
 {
     const struct op *op = c->op;
-    const struct tensor *x = &op->in[0], *out = &op->out[0];
+    const struct tensor *x = &op->in[ROPE_X], *out = &op->out[0];
     int64_t head_dim = op->rope.head_dim, n_rot = op->rope.n_rot;
     TRY(check_rows(c, "x", x, ANY, ANY));
     TRY(check_alike(c, "out", out, x));
@@ -215,16 +215,17 @@ static err_code check_rope(const struct op_checker *c)
           (long long)head_dim);
     CHECK(c, op->rope.off >= 0 && op->rope.off + n_rot <= head_dim, "elements from %lld on are rotated, of %lld",
           (long long)op->rope.off, (long long)head_dim);
-    return check_rows(c, "table", &op->in[1], n_rot, n_token(op));
+    return check_rows(c, "table", &op->in[ROPE_COS_SIN], n_rot, n_token(op));
 }
 
 /* Where rows are in their texts. */
-static err_code check_positions(const struct op_checker *c)
+static err_code check_positions(const struct op_checker *c, const struct tensor *pos, const struct tensor *table,
+                                const struct tensor *pages)
 {
     int64_t m = n_token(c->op);
-    TRY(check_ints(c, "pos", &c->op->in[1], m));
-    TRY(check_ints(c, "table", &c->op->in[2], m));
-    return check_ints(c, "pages", &c->op->in[3], c->op->in[3].ne[0]);
+    TRY(check_ints(c, "pos", pos, m));
+    TRY(check_ints(c, "table", table, m));
+    return check_ints(c, "pages", pages, pages->ne[0]);
 }
 
 /* A cache of keys or values. */
@@ -237,10 +238,11 @@ static err_code check_cache(const struct op_checker *c, int i, const char *name,
 
 static err_code check_kv_store(const struct op_checker *c)
 {
-    const struct tensor *cache = &c->op->state[0].page;
+    const struct op *op = c->op;
+    const struct tensor *cache = &op->state[0].page;
     TRY(check_cache(c, 0, "the cache", ANY));
-    TRY(check_rows(c, "x", &c->op->in[0], cache->ne[0] * cache->ne[2], ANY));
-    return check_positions(c);
+    TRY(check_rows(c, "x", &op->in[KV_STORE_X], cache->ne[0] * cache->ne[2], ANY));
+    return check_positions(c, &op->in[KV_STORE_POS], &op->in[KV_STORE_TABLE], &op->in[KV_STORE_PAGES]);
 }
 
 /* Blocks are whole blocks of the cache, and of each token's list each of n_list parts has some. */
@@ -257,9 +259,10 @@ static err_code check_blocks(const struct op_checker *c, int64_t block, int64_t 
 static err_code check_block_index(const struct op_checker *c)
 {
     const struct op *op = c->op;
-    int64_t dim = op->state[0].page.ne[0], n_head = op->in[0].ne[0] / dim;
-    CHECK(c, n_head > 0, "q has %lld elements, expected heads of %lld", (long long)op->in[0].ne[0], (long long)dim);
-    TRY(check_rows(c, "q", &op->in[0], n_head * dim, ANY));
+    int64_t dim = op->state[0].page.ne[0], n_head = op->in[INDEX_Q].ne[0] / dim;
+    CHECK(c, n_head > 0, "q has %lld elements, expected heads of %lld", (long long)op->in[INDEX_Q].ne[0],
+          (long long)dim);
+    TRY(check_rows(c, "q", &op->in[INDEX_Q], n_head * dim, ANY));
     TRY(check_blocks(c, op->index.block, op->out[0].ne[0], n_head));
     CHECK(c, op->index.ratio <= 1, "there are blocks of a compressed cache");
     CHECK(c, op->index.n_local >= 0 && op->index.n_local <= op->out[0].ne[0] / n_head,
@@ -275,45 +278,49 @@ static err_code check_index(const struct op_checker *c)
     TRY(check_cache(c, 0, "K", 1));
     TRY(check_tensor(c, "out", &op->out[0], ELEM_I32, ANY, m, 1));
     CHECK(c, ratio >= 0, "there are %lld positions for an entry", (long long)ratio);
-    TRY(check_positions(c));
+    TRY(check_positions(c, &op->in[INDEX_POS], &op->in[INDEX_TABLE], &op->in[INDEX_PAGES]));
     if (op->index.block)
         return check_block_index(c);
-    int64_t dim = op->state[0].page.ne[0], n_head = op->in[0].ne[0] / dim;
+    int64_t dim = op->state[0].page.ne[0], n_head = op->in[INDEX_Q].ne[0] / dim;
     CHECK(c, !op->index.spreads || (ratio > 1 && op->out[0].ne[0] >= ratio && op->out[0].ne[0] % ratio == ratio - 1),
           "lists have %lld positions of entries of %lld, expected those of some and of one that is not full",
           (long long)op->out[0].ne[0], (long long)ratio);
-    CHECK(c, n_head > 0, "q has %lld elements, expected heads of %lld", (long long)op->in[0].ne[0], (long long)dim);
-    if (op->in[4].buffer)
-        TRY(check_rows(c, "weights", &op->in[4], n_head, m));
-    return check_rows(c, "q", &op->in[0], n_head * dim, ANY);
+    CHECK(c, n_head > 0, "q has %lld elements, expected heads of %lld", (long long)op->in[INDEX_Q].ne[0],
+          (long long)dim);
+    if (op->in[INDEX_WEIGHTS].buffer)
+        TRY(check_rows(c, "weights", &op->in[INDEX_WEIGHTS], n_head, m));
+    return check_rows(c, "q", &op->in[INDEX_Q], n_head * dim, ANY);
 }
 
 /* The compressed cache of ATTENTION, beside a cache whose keys are values. */
 static err_code check_compressed(const struct op_checker *c)
 {
     const struct op *op = c->op;
-    const struct tensor *k = &op->state[0].page, *v = &op->state[1].page, *entries = &op->state[2].page;
+    const struct tensor *k = &op->state[ATTENTION_K].page, *v = &op->state[ATTENTION_V].page,
+                        *entries = &op->state[ATTENTION_ENTRIES].page;
     CHECK(c, k->buffer == v->buffer && k->off_bytes == v->off_bytes && k->ne[2] == 1,
           "there is a compressed cache beside keys that are not values");
-    TRY(check_state(c, 2, "the compressed cache", k->ne[0], ATTENTION_BLOCK, 1));
+    TRY(check_state(c, ATTENTION_ENTRIES, "the compressed cache", k->ne[0], ATTENTION_BLOCK, 1));
     CHECK(c, entries->type == k->type, "K and the compressed cache are of different types");
-    return check_ints(c, "the compressed cache's pages", &op->in[5], op->in[5].ne[0]);
+    return check_ints(c, "the compressed cache's pages", &op->in[ATTENTION_ENTRY_PAGES],
+                      op->in[ATTENTION_ENTRY_PAGES].ne[0]);
 }
 
 static err_code check_compress(const struct op_checker *c)
 {
     const struct op *op = c->op;
-    int64_t n = op->out[0].ne[0], m = op->in[0].ne[0], width = op->vec[0].ne[0], ratio = op->vec[0].ne[1];
-    TRY(check_ints(c, "at", &op->in[0], m));
-    TRY(check_ints(c, "table", &op->in[1], m));
-    TRY(check_ints(c, "pages", &op->in[2], op->in[2].ne[0]));
+    int64_t n = op->out[0].ne[0], m = op->in[COMPRESS_AT].ne[0], width = op->vec[0].ne[0], ratio = op->vec[0].ne[1];
+    TRY(check_ints(c, "at", &op->in[COMPRESS_AT], m));
+    TRY(check_ints(c, "table", &op->in[COMPRESS_TABLE], m));
+    TRY(check_ints(c, "pages", &op->in[COMPRESS_PAGES], op->in[COMPRESS_PAGES].ne[0]));
     TRY(check_rows(c, "out", &op->out[0], ANY, m));
     TRY(check_rows(c, "bias", &op->vec[0], ANY, ANY));
     CHECK(c, width == n || width == 2 * n, "rows have %lld elements, expected once or twice %lld", (long long)width,
           (long long)n);
     CHECK(c, ratio >= 2, "there are %lld positions for an entry", (long long)ratio);
-    TRY(check_float_state(c, 0, "x", width, ATTENTION_BLOCK, 1));
-    return op->state[1].page.buffer ? check_float_state(c, 1, "gate", width, ATTENTION_BLOCK, 1) : ERR_OK;
+    TRY(check_float_state(c, COMPRESS_X, "x", width, ATTENTION_BLOCK, 1));
+    return op->state[COMPRESS_GATE].page.buffer ? check_float_state(c, COMPRESS_GATE, "gate", width, ATTENTION_BLOCK, 1)
+                                                : ERR_OK;
 }
 
 /* How many streams rows of `all` elements are of, each of n. */
@@ -327,7 +334,7 @@ static err_code check_n_stream(const struct op_checker *c, int64_t all, int64_t 
 /* A mix of n_part numbers for each stream, which is the second output, too. */
 static err_code check_mix(const struct op_checker *c, int64_t n_stream, int64_t n_part)
 {
-    const struct tensor *mix = &c->op->in[1], *out = &c->op->out[1];
+    const struct tensor *mix = &c->op->in[STREAMS_IN_MIX], *out = &c->op->out[STREAMS_IN_MIXED];
     TRY(check_rows(c, "mix", mix, n_part * n_stream, n_token(c->op)));
     TRY(check_alike(c, "the second output", out, mix));
     CHECK(c, out->buffer == mix->buffer && out->off_bytes == mix->off_bytes, "the second output is not mix");
@@ -337,15 +344,15 @@ static err_code check_mix(const struct op_checker *c, int64_t n_stream, int64_t 
 static err_code check_streams_in(const struct op_checker *c)
 {
     const struct op *op = c->op;
-    const struct tensor *mix = &op->in[1];
-    int64_t n = op->out[0].ne[0], m = n_token(op);
-    TRY(check_rows(c, "x", &op->in[0], ANY, ANY));
-    TRY(check_rows(c, "out", &op->out[0], ANY, m));
-    TRY(check_n_stream(c, op->in[0].ne[0], n));
-    int64_t n_stream = op->in[0].ne[0] / n;
-    if (op->in[2].buffer || !mix->buffer) {
+    const struct tensor *mix = &op->in[STREAMS_IN_MIX];
+    int64_t n = op->out[STREAMS_IN_Y].ne[0], m = n_token(op);
+    TRY(check_rows(c, "x", &op->in[STREAMS_IN_X], ANY, ANY));
+    TRY(check_rows(c, "out", &op->out[STREAMS_IN_Y], ANY, m));
+    TRY(check_n_stream(c, op->in[STREAMS_IN_X].ne[0], n));
+    int64_t n_stream = op->in[STREAMS_IN_X].ne[0] / n;
+    if (op->in[STREAMS_IN_GATE].buffer || !mix->buffer) {
         CHECK(c, !mix->buffer || op->streams.magnitude > 0, "the magnitude is %g", (double)op->streams.magnitude);
-        TRY(check_optional(c, "gate", &op->in[2], ELEM_F32, n_stream * n, m, 1));
+        TRY(check_optional(c, "gate", &op->in[STREAMS_IN_GATE], ELEM_F32, n_stream * n, m, 1));
         return mix->buffer ? check_mix(c, n_stream, 1) : ERR_OK;
     }
     int64_t n_part = mix->ne[0] / n_stream, n_scale = n_part < 3 ? n_part : 3;
@@ -355,20 +362,21 @@ static err_code check_streams_in(const struct op_checker *c)
     CHECK(c, n_scale < 3 || op->streams.n_iteration > 0, "there are %lld iterations",
           (long long)op->streams.n_iteration);
     CHECK(c, n_scale < 2 || op->streams.magnitude > 0, "the magnitude is %g", (double)op->streams.magnitude);
-    TRY(check_needed_vec(c, 0, "scale", n_scale));
-    return check_needed_vec(c, 1, "base", mix->ne[0]);
+    TRY(check_needed_vec(c, STREAMS_IN_SCALE, "scale", n_scale));
+    return check_needed_vec(c, STREAMS_IN_BASE, "base", mix->ne[0]);
 }
 
 static err_code check_streams_out(const struct op_checker *c)
 {
     const struct op *op = c->op;
-    const struct tensor *x = &op->in[1];
+    const struct tensor *x = &op->in[STREAMS_OUT_X];
     int64_t m = n_token(op);
-    TRY(check_rows(c, "y", &op->in[0], ANY, ANY));
+    TRY(check_rows(c, "y", &op->in[STREAMS_OUT_Y], ANY, ANY));
     TRY(check_rows(c, "x", x, ANY, m));
-    TRY(check_n_stream(c, x->ne[0], op->in[0].ne[0]));
-    int64_t n_stream = x->ne[0] / op->in[0].ne[0], n_part = op->in[2].ne[0] / n_stream;
-    TRY(check_rows(c, "mix", &op->in[2], n_stream * (n_part == 1 || n_part == 2 ? n_part : n_stream + 2), m));
+    TRY(check_n_stream(c, x->ne[0], op->in[STREAMS_OUT_Y].ne[0]));
+    int64_t n_stream = x->ne[0] / op->in[STREAMS_OUT_Y].ne[0], n_part = op->in[STREAMS_OUT_MIX].ne[0] / n_stream;
+    TRY(check_rows(c, "mix", &op->in[STREAMS_OUT_MIX], n_stream * (n_part == 1 || n_part == 2 ? n_part : n_stream + 2),
+                   m));
     TRY(check_alike(c, "out", &op->out[0], x));
     CHECK(c, op->out[0].buffer == x->buffer && op->out[0].off_bytes == x->off_bytes, "out is not x");
     return ERR_OK;
@@ -377,69 +385,69 @@ static err_code check_streams_out(const struct op_checker *c)
 static err_code check_streams_match(const struct op_checker *c)
 {
     const struct op *op = c->op;
-    TRY(check_rows(c, "key", &op->in[0], ANY, ANY));
-    TRY(check_alike(c, "query", &op->in[1], &op->in[0]));
-    TRY(check_rows(c, "value", &op->in[2], ANY, n_token(op)));
-    TRY(check_n_stream(c, op->in[0].ne[0], op->in[2].ne[0]));
-    return check_alike(c, "out", &op->out[0], &op->in[0]);
+    TRY(check_rows(c, "key", &op->in[STREAMS_MATCH_KEY], ANY, ANY));
+    TRY(check_alike(c, "query", &op->in[STREAMS_MATCH_QUERY], &op->in[STREAMS_MATCH_KEY]));
+    TRY(check_rows(c, "value", &op->in[STREAMS_MATCH_VALUE], ANY, n_token(op)));
+    TRY(check_n_stream(c, op->in[STREAMS_MATCH_KEY].ne[0], op->in[STREAMS_MATCH_VALUE].ne[0]));
+    return check_alike(c, "out", &op->out[0], &op->in[STREAMS_MATCH_KEY]);
 }
 
 static err_code check_residuals(const struct op_checker *c)
 {
     const struct op *op = c->op;
-    int64_t n = op->in[0].ne[0], n_banked = op->residuals.n_banked;
-    TRY(check_rows(c, "x", &op->in[0], ANY, ANY));
-    int64_t n_bank = op->in[1].ne[0] / n;
-    TRY(check_rows(c, "the bank", &op->in[1], n_bank * n, n_token(op)));
+    int64_t n = op->in[RESIDUALS_X].ne[0], n_banked = op->residuals.n_banked;
+    TRY(check_rows(c, "x", &op->in[RESIDUALS_X], ANY, ANY));
+    int64_t n_bank = op->in[RESIDUALS_BANK].ne[0] / n;
+    TRY(check_rows(c, "the bank", &op->in[RESIDUALS_BANK], n_bank * n, n_token(op)));
     CHECK(c, n_banked >= 1 && n_banked <= n_bank && n_banked <= OP_MAX_BANK,
           "%lld of %lld residuals are banked, expected 1 to %d", (long long)n_banked, (long long)n_bank, OP_MAX_BANK);
     TRY(check_needed_vec(c, 0, "w", n));
-    return check_alike(c, "out", &op->out[0], &op->in[0]);
+    return check_alike(c, "out", &op->out[0], &op->in[RESIDUALS_X]);
 }
 
 static err_code check_attention(const struct op_checker *c)
 {
     const struct op *op = c->op;
-    const struct tensor *k = &op->state[0].page, *v = &op->state[1].page;
+    const struct tensor *k = &op->state[ATTENTION_K].page, *v = &op->state[ATTENTION_V].page;
     int64_t n_head = op->attention.n_head;
-    TRY(check_cache(c, 0, "K", ANY));
-    TRY(check_cache(c, 1, "V", k->ne[2]));
+    TRY(check_cache(c, ATTENTION_K, "K", ANY));
+    TRY(check_cache(c, ATTENTION_V, "V", k->ne[2]));
     CHECK(c, n_head > 0 && n_head % k->ne[2] == 0, "there are %lld heads, expected a multiple of %lld",
           (long long)n_head, (long long)k->ne[2]);
     CHECK(c, k->type == v->type, "K and V are of different types");
     CHECK(c, op->attention.window >= 0, "the window is %lld", (long long)op->attention.window);
     CHECK(c, op->attention.softcap >= 0, "the bound of scores is %g", (double)op->attention.softcap);
-    TRY(check_rows(c, "q", &op->in[0], n_head * k->ne[0], ANY));
+    TRY(check_rows(c, "q", &op->in[ATTENTION_Q], n_head * k->ne[0], ANY));
     TRY(check_rows(c, "out", &op->out[0], n_head * v->ne[0], n_token(op)));
     TRY(check_vec(c, 0, "sinks", n_head));
-    if (op->in[4].buffer) {
-        TRY(check_tensor(c, "chosen", &op->in[4], ELEM_I32, ANY, n_token(op), 1));
+    if (op->in[ATTENTION_CHOSEN].buffer) {
+        TRY(check_tensor(c, "chosen", &op->in[ATTENTION_CHOSEN], ELEM_I32, ANY, n_token(op), 1));
         CHECK(c, op->attention.window == 0 || op->attention.ratio, "there are a window and chosen positions");
     }
     if (op->attention.chosen_block) {
-        CHECK(c, op->in[4].buffer && !op->attention.ratio, "there are blocks of %lld positions, but no choice of them",
-              (long long)op->attention.chosen_block);
-        TRY(check_blocks(c, op->attention.chosen_block, op->in[4].ne[0], k->ne[2]));
+        CHECK(c, op->in[ATTENTION_CHOSEN].buffer && !op->attention.ratio,
+              "there are blocks of %lld positions, but no choice of them", (long long)op->attention.chosen_block);
+        TRY(check_blocks(c, op->attention.chosen_block, op->in[ATTENTION_CHOSEN].ne[0], k->ne[2]));
     }
     CHECK(c, op->attention.ratio >= 0, "there are %lld positions for an entry", (long long)op->attention.ratio);
     if (op->attention.ratio)
         TRY(check_compressed(c));
-    return check_positions(c);
+    return check_positions(c, &op->in[ATTENTION_POS], &op->in[ATTENTION_TABLE], &op->in[ATTENTION_PAGES]);
 }
 
 static err_code check_conv(const struct op_checker *c)
 {
     const struct op *op = c->op;
-    int64_t n = op->in[0].ne[0], m = n_token(op), n_tap = op->vec[0].ne[1];
-    TRY(check_rows(c, "x", &op->in[0], ANY, ANY));
+    int64_t n = op->in[CONV_X].ne[0], m = n_token(op), n_tap = op->vec[CONV_TAPS].ne[1];
+    TRY(check_rows(c, "x", &op->in[CONV_X], ANY, ANY));
     TRY(check_rows(c, "out", &op->out[0], n, m));
-    TRY(check_tensor(c, "taps", &op->vec[0], ELEM_F32, n, ANY, 1));
+    TRY(check_tensor(c, "taps", &op->vec[CONV_TAPS], ELEM_F32, n, ANY, 1));
     CHECK(c, n_tap >= 2 && n_tap <= OP_CONV_MAX_TAP, "there are %lld taps, expected 2 to %d", (long long)n_tap,
           OP_CONV_MAX_TAP);
-    TRY(check_vec(c, 1, "bias", n));
+    TRY(check_vec(c, CONV_BIAS, "bias", n));
     TRY(check_float_state(c, 0, "the state", n, n_tap - 1, 1));
-    TRY(check_ints(c, "from", &op->in[1], m));
-    return check_ints(c, "to", &op->in[2], m);
+    TRY(check_ints(c, "from", &op->in[CONV_FROM], m));
+    return check_ints(c, "to", &op->in[CONV_TO], m);
 }
 
 static err_code check_delta(const struct op_checker *c)
@@ -452,18 +460,18 @@ static err_code check_delta(const struct op_checker *c)
           "min_log_decay is %g", (double)op->delta.min_log_decay);
     CHECK(c, n_head_k > 0 && ne[2] % n_head_k == 0, "there are %lld value heads for %lld key heads", (long long)ne[2],
           (long long)n_head_k);
-    TRY(check_rows(c, "q, k and v", &op->in[0], 2 * n_head_k * ne[0] + ne[2] * ne[1], ANY));
-    bool by_dim = op->kind == OP_DELTA && op->in[1].ne[0] == ne[0] * ne[2];
+    TRY(check_rows(c, "q, k and v", &op->in[DELTA_QKV], 2 * n_head_k * ne[0] + ne[2] * ne[1], ANY));
+    bool by_dim = op->kind == OP_DELTA && op->in[DELTA_ALPHA].ne[0] == ne[0] * ne[2];
     int64_t n_alpha = by_dim ? ne[0] * ne[2] : ne[2];
-    TRY(check_rows(c, "alpha", &op->in[1], n_alpha, m));
+    TRY(check_rows(c, "alpha", &op->in[DELTA_ALPHA], n_alpha, m));
     if (op->kind == OP_DELTA)
-        TRY(check_rows(c, "beta", &op->in[2], ne[2], m));
+        TRY(check_rows(c, "beta", &op->in[DELTA_BETA], ne[2], m));
     else
-        TRY(check_needed_vec(c, 2, "skip", ne[2]));
-    TRY(check_ints(c, "from", &op->in[3], m));
-    TRY(check_ints(c, "to", &op->in[4], m));
-    TRY(check_needed_vec(c, 0, "dt bias", n_alpha));
-    TRY(check_needed_vec(c, 1, "a", ne[2]));
+        TRY(check_needed_vec(c, SSM_SKIP, "skip", ne[2]));
+    TRY(check_ints(c, "from", &op->in[DELTA_FROM], m));
+    TRY(check_ints(c, "to", &op->in[DELTA_TO], m));
+    TRY(check_needed_vec(c, DELTA_DT, "dt bias", n_alpha));
+    TRY(check_needed_vec(c, DELTA_A, "a", ne[2]));
     return check_rows(c, "out", &op->out[0], ne[2] * ne[1], m);
 }
 
@@ -496,7 +504,7 @@ static err_code check_limits(const struct op_checker *c, enum act_fn act, float 
 
 static err_code check_act_mul(const struct op_checker *c)
 {
-    const struct tensor *gate = &c->op->in[0], *up = &c->op->in[1];
+    const struct tensor *gate = &c->op->in[ACT_MUL_GATE], *up = &c->op->in[ACT_MUL_UP];
     TRY(check_tensor(c, "up", up, ELEM_F32, ANY, ANY, ANY));
     TRY(check_tensor(c, "gate", gate, ELEM_F32, ANY, up->ne[1], up->ne[2]));
     CHECK(c, up->ne[0] % gate->ne[0] == 0, "rows of %lld gates are for rows of %lld", (long long)gate->ne[0],
@@ -516,14 +524,14 @@ static err_code check_slice(const struct op_checker *c)
 {
     const struct op *op = c->op;
     int64_t k = op->out[0].ne[0], m = op->out[0].ne[1];
-    TRY(check_rows(c, "x", &op->in[0], ANY, ANY));
+    TRY(check_rows(c, "x", &op->in[SLICE_X], ANY, ANY));
     TRY(check_rows(c, "out", &op->out[0], ANY, ANY));
-    CHECK(c, op->slice_off >= 0 && op->slice_off + k <= op->in[0].ne[0],
+    CHECK(c, op->slice_off >= 0 && op->slice_off + k <= op->in[SLICE_X].ne[0],
           "elements %lld to %lld are taken of rows of %lld", (long long)op->slice_off, (long long)(op->slice_off + k),
-          (long long)op->in[0].ne[0]);
-    if (op->in[1].buffer)
-        return check_ints(c, "rows", &op->in[1], m);
-    CHECK(c, m <= op->in[0].ne[1], "%lld rows are taken of %lld", (long long)m, (long long)op->in[0].ne[1]);
+          (long long)op->in[SLICE_X].ne[0]);
+    if (op->in[SLICE_ROWS].buffer)
+        return check_ints(c, "rows", &op->in[SLICE_ROWS], m);
+    CHECK(c, m <= op->in[SLICE_X].ne[1], "%lld rows are taken of %lld", (long long)m, (long long)op->in[SLICE_X].ne[1]);
     return ERR_OK;
 }
 
@@ -531,9 +539,9 @@ static err_code check_scatter(const struct op_checker *c)
 {
     const struct op *op = c->op;
     int64_t m = n_token(op);
-    TRY(check_rows(c, "x", &op->in[0], ANY, ANY));
-    TRY(check_ints(c, "rows", &op->in[1], m));
-    TRY(check_rows(c, "out", &op->out[0], op->in[0].ne[0], ANY));
+    TRY(check_rows(c, "x", &op->in[SCATTER_X], ANY, ANY));
+    TRY(check_ints(c, "rows", &op->in[SCATTER_ROWS], m));
+    TRY(check_rows(c, "out", &op->out[0], op->in[SCATTER_X].ne[0], ANY));
     CHECK(c, m <= op->out[0].ne[1], "%lld rows go to %lld", (long long)m, (long long)op->out[0].ne[1]);
     return ERR_OK;
 }
@@ -542,23 +550,23 @@ static err_code check_route(const struct op_checker *c)
 {
     const struct op *op = c->op;
     struct weight_shape w;
-    int64_t m = n_token(op), k = op->out[0].ne[0], n_group = op->route.n_group, used = op->route.n_group_used;
-    TRY(check_rows(c, "x", &op->in[0], ANY, ANY));
-    TRY(check_weight(c, 0, op->in[0].ne[0], ANY, &w));
-    TRY(check_tensor(c, "ids", &op->out[0], ELEM_I32, ANY, m, 1));
-    TRY(check_rows(c, "weights", &op->out[1], k, m));
-    TRY(check_optional(c, "scores", &op->out[2], ELEM_F32, w.n_row, m, 1));
+    int64_t m = n_token(op), k = op->out[ROUTE_IDS].ne[0], n_group = op->route.n_group, used = op->route.n_group_used;
+    TRY(check_rows(c, "x", &op->in[ROUTE_X], ANY, ANY));
+    TRY(check_weight(c, 0, op->in[ROUTE_X].ne[0], ANY, &w));
+    TRY(check_tensor(c, "ids", &op->out[ROUTE_IDS], ELEM_I32, ANY, m, 1));
+    TRY(check_rows(c, "weights", &op->out[ROUTE_WEIGHTS], k, m));
+    TRY(check_optional(c, "scores", &op->out[ROUTE_SCORES], ELEM_F32, w.n_row, m, 1));
     CHECK(c, n_group >= 1 && w.n_row % n_group == 0 && used >= 1 && used <= n_group,
           "%lld of %lld groups are used, of %lld experts", (long long)used, (long long)n_group, (long long)w.n_row);
     CHECK(c, k <= w.n_row / n_group * used, "%lld experts are chosen from %lld", (long long)k,
           (long long)(w.n_row / n_group * used));
-    TRY(check_vec(c, 0, "the bias", w.n_row));
-    TRY(check_vec(c, 1, "the choice's bias", w.n_row));
-    if (op->vec[3].buffer) {
-        TRY(check_tensor(c, "the tokens' experts", &op->vec[3], ELEM_I32, k, ANY, 1));
-        TRY(check_ints(c, "token ids", &op->in[1], m));
+    TRY(check_vec(c, ROUTE_BIAS, "the bias", w.n_row));
+    TRY(check_vec(c, ROUTE_CHOICE_BIAS, "the choice's bias", w.n_row));
+    if (op->vec[ROUTE_TOKEN_EXPERTS].buffer) {
+        TRY(check_tensor(c, "the tokens' experts", &op->vec[ROUTE_TOKEN_EXPERTS], ELEM_I32, k, ANY, 1));
+        TRY(check_ints(c, "token ids", &op->in[ROUTE_TOKENS], m));
     }
-    return check_vec(c, 2, "the experts' factors", w.n_row);
+    return check_vec(c, ROUTE_EXPERT_SCALE, "the experts' factors", w.n_row);
 }
 
 static err_code check_experts(const struct op_checker *c)
@@ -566,13 +574,13 @@ static err_code check_experts(const struct op_checker *c)
     const struct op *op = c->op;
     CHECK(c, op->slot_pool, "there is no slot pool");
     const struct slot_pool_desc d = c->b->v->slot_pool_shape(c->b, op->slot_pool);
-    int64_t m = n_token(op), k = op->in[1].ne[0], n_expert = op->in[2].ne[0];
-    TRY(check_rows(c, "x", &op->in[0], d.n_embd, ANY));
-    TRY(check_tensor(c, "ids", &op->in[1], ELEM_I32, ANY, m, 1));
-    TRY(check_ints(c, "slots", &op->in[2], n_expert));
-    TRY(check_optional(c, "weights", &op->in[3], ELEM_F32, k, m, 1));
-    TRY(check_tensor(c, "y", &op->out[0], ELEM_F32, d.n_embd, k, m));
-    TRY(check_optional(c, "hidden rows", &op->out[1], ELEM_F32, slot_n_hidden(&d), k, m));
+    int64_t m = n_token(op), k = op->in[EXPERTS_IDS].ne[0], n_expert = op->in[EXPERTS_SLOTS].ne[0];
+    TRY(check_rows(c, "x", &op->in[EXPERTS_X], d.n_embd, ANY));
+    TRY(check_tensor(c, "ids", &op->in[EXPERTS_IDS], ELEM_I32, ANY, m, 1));
+    TRY(check_ints(c, "slots", &op->in[EXPERTS_SLOTS], n_expert));
+    TRY(check_optional(c, "weights", &op->in[EXPERTS_WEIGHTS], ELEM_F32, k, m, 1));
+    TRY(check_tensor(c, "y", &op->out[EXPERTS_Y], ELEM_F32, d.n_embd, k, m));
+    TRY(check_optional(c, "hidden rows", &op->out[EXPERTS_HIDDEN], ELEM_F32, slot_n_hidden(&d), k, m));
     CHECK(c, op->experts.sort_cutoff >= 1, "sort_cutoff is %lld", (long long)op->experts.sort_cutoff);
     TRY(check_limits(c, op->experts.act, op->experts.act_limit, op->experts.act_up_limit));
     for (int i = 0; i < EXPERT_N_MATRIX; i++)
@@ -583,12 +591,13 @@ static err_code check_experts(const struct op_checker *c)
 static err_code check_combine(const struct op_checker *c)
 {
     const struct op *op = c->op;
-    int64_t n = op->in[0].ne[0], k = op->in[0].ne[1], m = op->in[0].ne[2];
-    TRY(check_tensor(c, "y", &op->in[0], ELEM_F32, ANY, ANY, ANY));
-    TRY(check_optional(c, "weights", &op->in[1], ELEM_F32, k, m, 1));
-    TRY(check_optional(c, "shared", &op->in[2], ELEM_F32, n, m, 1));
-    CHECK(c, op->in[2].buffer || !op->in[3].buffer, "there is a shared gate without a shared expert");
-    TRY(check_optional(c, "the shared gate", &op->in[3], ELEM_F32, 1, m, 1));
+    int64_t n = op->in[COMBINE_Y].ne[0], k = op->in[COMBINE_Y].ne[1], m = op->in[COMBINE_Y].ne[2];
+    TRY(check_tensor(c, "y", &op->in[COMBINE_Y], ELEM_F32, ANY, ANY, ANY));
+    TRY(check_optional(c, "weights", &op->in[COMBINE_WEIGHTS], ELEM_F32, k, m, 1));
+    TRY(check_optional(c, "shared", &op->in[COMBINE_SHARED], ELEM_F32, n, m, 1));
+    CHECK(c, op->in[COMBINE_SHARED].buffer || !op->in[COMBINE_SHARED_GATE].buffer,
+          "there is a shared gate without a shared expert");
+    TRY(check_optional(c, "the shared gate", &op->in[COMBINE_SHARED_GATE], ELEM_F32, 1, m, 1));
     return check_rows(c, "out", &op->out[0], n, m);
 }
 

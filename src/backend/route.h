@@ -13,15 +13,15 @@ enum { ROUTE_MAX_GROUP = 256 };
  * is the lowest number, and NaN is below that. */
 struct route_token {
     const struct op *op;       /* its `route` is the rule */
-    const float *bias;         /* [n] or NULL: ROUTE's vec[1] */
-    const float *expert_scale; /* [n] or NULL: ROUTE's vec[2] */
+    const float *bias;         /* [n] or NULL: ROUTE's choice_bias */
+    const float *expert_scale; /* [n] or NULL: ROUTE's expert_scale */
     int64_t n, k;              /* experts, and how many of them are chosen; 1 <= k <= n */
     float *logits;             /* [n]; overwritten */
     float *choice;             /* [n] of work space */
     const int32_t *given;      /* [k] the experts, where they are not chosen; or NULL */
     int32_t *ids;              /* out: [k], best first, ties to the lower id */
     float *weights;            /* out: [k] */
-    float *scores;             /* out: [n], as ROUTE's out[2]; or NULL */
+    float *scores;             /* out: [n], as ROUTE's scores; or NULL */
 };
 
 void route_choose(const struct kernels *kernels, const struct route_token *t);
