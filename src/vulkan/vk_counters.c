@@ -72,7 +72,7 @@ void vk_count_op(struct vk *v, const struct op *op)
         vk_unit_add(v, &product, op->weight[i]->type, op->weight[i]->n_row, op->weight[i]->k);
     add(v, &product, (uint64_t)m, 1);
     if (op->kind == OP_CONV)
-        t->n_float += (uint64_t)(tensor_n_elem(&op->vec[0]) * m);
+        t->n_float += (uint64_t)(tensor_n_elem(&op->vec[CONV_TAPS]) * m);
     if (op->kind == OP_DELTA || op->kind == OP_SSM) /* s . k (SSM: s decay), s += k d, s . q */
         t->n_float += (uint64_t)(3 * tensor_n_elem(&op->state[0].page) * m);
 }

@@ -51,8 +51,9 @@ static const struct op *find_add(struct op *ops, int n, int i, const struct op *
 static const struct op *find_gate(struct op *ops, int n, int i, const struct op *op)
 {
     const struct op *act = at_kind(ops, n, i, OP_ACT_MUL);
-    return act && act->act_limit == 0 && act->in[0].ne[0] == act->in[1].ne[0] && vk_is_same(&act->in[1], &op->out[0]) &&
-                   vk_is_same(&act->out[0], &op->out[0]) && !vk_overlap(&act->in[0], &op->out[0])
+    return act && act->act_limit == 0 && act->in[ACT_MUL_GATE].ne[0] == act->in[ACT_MUL_UP].ne[0] &&
+                   vk_is_same(&act->in[ACT_MUL_UP], &op->out[0]) && vk_is_same(&act->out[0], &op->out[0]) &&
+                   !vk_overlap(&act->in[ACT_MUL_GATE], &op->out[0])
                ? act
                : NULL;
 }
@@ -62,7 +63,7 @@ static bool is_pair(const struct op *op, const struct op *act)
 {
     const struct weight *a = op->weight[0], *b = op->weight[1];
     return b && a->type == b->type && a->n_row == b->n_row && a->n_part == 1 && b->n_part == 1 &&
-           vk_is_same(&act->in[0], &op->out[0]) && vk_is_same(&act->in[1], &op->out[1]) &&
+           vk_is_same(&act->in[ACT_MUL_GATE], &op->out[0]) && vk_is_same(&act->in[ACT_MUL_UP], &op->out[1]) &&
            vk_is_same(&act->out[0], &op->out[0]);
 }
 
@@ -84,10 +85,11 @@ static int run_matmul(struct vk *v, struct op *ops, int n)
 static int run_experts(struct vk *v, struct op *ops, int n)
 {
     const struct op *op = ops, *combine = at_kind(ops, n, 1, OP_COMBINE), *add = NULL;
-    const struct tensor *y = &op->out[0];
-    bool is_sum = combine && !op->out[1].buffer && vk_is_same(&combine->in[0], y) && !vk_overlap(&combine->out[0], y) &&
-                  !vk_overlap(&combine->out[0], &op->in[1]) && !vk_overlap(&combine->out[0], &op->in[2]);
-    for (int i = 1; i < 4 && is_sum; i++)
+    const struct tensor *y = &op->out[EXPERTS_Y];
+    bool is_sum = combine && !op->out[EXPERTS_HIDDEN].buffer && vk_is_same(&combine->in[COMBINE_Y], y) &&
+                  !vk_overlap(&combine->out[0], y) && !vk_overlap(&combine->out[0], &op->in[EXPERTS_IDS]) &&
+                  !vk_overlap(&combine->out[0], &op->in[EXPERTS_SLOTS]);
+    for (int i = COMBINE_WEIGHTS; i <= COMBINE_SHARED_GATE && is_sum; i++)
         is_sum = !vk_overlap(&combine->in[i], y) && !vk_overlap(&combine->in[i], &combine->out[0]);
     if (is_sum)
         add = find_add(ops, n, 2, op, combine);
@@ -107,15 +109,15 @@ static int find_heads(const struct vk *v, struct op *ops, int n, struct vk_heads
 {
     *h = (struct vk_heads){0};
     if (n > 0 && ops[0].kind == OP_RMS_NORM && is_in_place(&ops[0]) && vk_norm_is_shared(&ops[0]) &&
-        !ops[0].vec[1].buffer && vk_head_fits(v, ops[0].norm.n))
+        !ops[0].vec[NORM_BIAS].buffer && vk_head_fits(v, ops[0].norm.n))
         *h = (struct vk_heads){ops[0].out[0], ops[0].norm.n, &ops[0], NULL};
     int i = h->norm != NULL;
     const struct op *rope = at_kind(ops, n, i, OP_ROPE);
-    if (!rope || vk_overlap(&rope->in[1], &rope->in[0]))
+    if (!rope || vk_overlap(&rope->in[ROPE_COS_SIN], &rope->in[ROPE_X]))
         return i;
     if (!h->norm)
-        *h = (struct vk_heads){rope->in[0], rope->rope.head_dim, NULL, NULL};
-    if (!vk_is_same(&h->x, &rope->in[0]) || h->dim != rope->rope.head_dim)
+        *h = (struct vk_heads){rope->in[ROPE_X], rope->rope.head_dim, NULL, NULL};
+    if (!vk_is_same(&h->x, &rope->in[ROPE_X]) || h->dim != rope->rope.head_dim)
         return i;
     h->rope = rope;
     return i + 1;
@@ -125,7 +127,7 @@ static int find_heads(const struct vk *v, struct op *ops, int n, struct vk_heads
 static const struct op *find_store(struct op *ops, int n, int i, const struct vk_heads *h)
 {
     const struct op *store = at_kind(ops, n, i, OP_KV_STORE);
-    return store && vk_is_same(&store->in[0], &h->x) && store->state[0].page.ne[0] == h->dim ? store : NULL;
+    return store && vk_is_same(&store->in[KV_STORE_X], &h->x) && store->state[0].page.ne[0] == h->dim ? store : NULL;
 }
 
 /* Whether q and k may share what is the same for all heads. */
@@ -142,8 +144,8 @@ static bool go_together(const struct vk_heads *q, const struct vk_heads *k)
 static const struct op *find_store_v(struct op *ops, int n, int i, const struct vk_qkv *x)
 {
     const struct op *store = at_kind(ops, n, i, OP_KV_STORE);
-    bool ok = store && !vk_overlap(&store->in[0], &x->k.x) && !vk_overlap(&store->in[0], &x->q.x);
-    for (int j = 1; j < 4 && ok; j++)
+    bool ok = store && !vk_overlap(&store->in[KV_STORE_X], &x->k.x) && !vk_overlap(&store->in[KV_STORE_X], &x->q.x);
+    for (int j = KV_STORE_POS; j <= KV_STORE_PAGES && ok; j++)
         ok = vk_is_same(&store->in[j], &x->store_k->in[j]);
     return ok ? store : NULL;
 }
@@ -158,7 +160,7 @@ static int run_qkv(struct vk *v, struct op *ops, int n)
     if (used > n_q && go_together(&x.q, &x.k))
         x.store_k = find_store(ops, n, used, &x.k);
     if (!x.store_k && ops[0].kind == OP_KV_STORE)
-        x.q = (struct vk_heads){ops[0].in[0], ops[0].state[0].page.ne[0], NULL, NULL};
+        x.q = (struct vk_heads){ops[0].in[KV_STORE_X], ops[0].state[0].page.ne[0], NULL, NULL};
     if (!x.store_k) {
         x.store_k = find_store(ops, n, n_q, &x.q);
         x.k = x.store_k ? x.q : (struct vk_heads){0};
@@ -180,13 +182,13 @@ static bool leave_norm(struct vk *v, const struct op *op, const struct op *next)
 {
     const struct tensor *out = &op->out[0];
     if ((next->kind != OP_MATMUL && next->kind != OP_ROUTE) || !vk_is_same(&next->in[0], out) ||
-        op->norm.n != out->ne[0] || op->vec[1].buffer || out->ne[1] != 1 || out->ne[2] != 1 ||
+        op->norm.n != out->ne[0] || op->vec[NORM_BIAS].buffer || out->ne[1] != 1 || out->ne[2] != 1 ||
         vk_overlap(&op->in[0], out))
         return false;
     for (int i = 0; i < OP_MAX_OUT; i++)
         if (vk_overlap(&next->out[i], out))
             return false;
-    v->norm = (struct vk_norm){op->in[0], op->vec[0], *out, op->norm.eps, true, 0};
+    v->norm = (struct vk_norm){op->in[0], op->vec[NORM_W], *out, op->norm.eps, true, 0};
     if (vk_norm_of(v, next))
         return true;
     v->norm = (struct vk_norm){0};
@@ -250,7 +252,7 @@ int vk_run_first(struct vk *v, struct op *ops, int n)
     case OP_KV_STORE: return run_qkv(v, ops, n);
     case OP_ROUTE: return run_route(v, ops, n);
     case OP_ATTENTION:
-        then = ops->in[4].buffer ? NULL : find_gate(ops, n, 1, ops);
+        then = ops->in[ATTENTION_CHOSEN].buffer ? NULL : find_gate(ops, n, 1, ops);
         vk_attention(v, ops, then);
         return then ? 2 : 1;
     case OP_COMBINE:

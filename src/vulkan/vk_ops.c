@@ -180,7 +180,7 @@ bool vk_supports(struct backend *b, const struct op *op, const struct op_shapes 
     case OP_ROUTE:
         return w->n_row <= MAX_EXPERT && op->route.n_group <= MAX_GROUP && w->n_row <= vk_part_rows(v, w->type, w->k) &&
                ROUTE_BYTES + (uint64_t)w->n_row * 3 * sizeof(float) <= v->limits.shared_bytes;
-    case OP_EXPERTS: return op->in[2].ne[0] <= MAX_EXPERT;
+    case OP_EXPERTS: return op->in[EXPERTS_SLOTS].ne[0] <= MAX_EXPERT;
     case OP_HEADS: return !w->type || w->n_row <= vk_part_rows(v, w->type, w->k);
     default: return op->kind < OP_N_KIND;
     }

@@ -17,7 +17,7 @@ struct cut {
 
 static int64_t heads_of_kv(const struct op *op)
 {
-    return op->attention.n_head / op->state[0].page.ne[2];
+    return op->attention.n_head / op->state[ATTENTION_K].page.ne[2];
 }
 
 /* Shared memory that a query head takes: the query, scores and weights. */
@@ -40,10 +40,11 @@ static int64_t row_fours(const struct tensor *page)
 static bool are_staged(const struct vk *v, const struct op *op, uint32_t heads)
 {
     enum { FOUR_BYTES = 16, MOST_LOADS = 32, KEPT_BYTES = 256 };
-    int64_t k = row_fours(&op->state[0].page), value = row_fours(&op->state[1].page), most = k > value ? k : value;
+    int64_t k = row_fours(&op->state[ATTENTION_K].page), value = row_fours(&op->state[ATTENTION_V].page),
+            most = k > value ? k : value;
     size_t n_bytes = (size_t)(ATTENTION_BLOCK * (most + 1)) * FOUR_BYTES;
     return v->choices.stages_attention && k && value && (k + value) * ATTENTION_BLOCK <= MOST_LOADS * GROUP &&
-           n_bytes + heads * head_bytes(op->state[0].page.ne[0]) + KEPT_BYTES <= v->limits.shared_bytes;
+           n_bytes + heads * head_bytes(op->state[ATTENTION_K].page.ne[0]) + KEPT_BYTES <= v->limits.shared_bytes;
 }
 
 /* How many query heads share a workgroup of single tokens: as its memory and its threads' registers have room for; few
@@ -51,8 +52,8 @@ static bool are_staged(const struct vk *v, const struct op *op, uint32_t heads)
 static uint32_t choose_heads(const struct vk *v, const struct op *op)
 {
     enum { MOST = 8, MOST_OF_ONE = 2, MAX_VALUES = 16, KEPT_BYTES = 256 };
-    int64_t dk = op->state[0].page.ne[0], columns = vk_groups(op->state[1].page.ne[0], GROUP);
-    int64_t n = heads_of_kv(op), most = op->in[0].ne[1] == 1 && !v->is_software ? MOST_OF_ONE : MOST;
+    int64_t dk = op->state[ATTENTION_K].page.ne[0], columns = vk_groups(op->state[ATTENTION_V].page.ne[0], GROUP);
+    int64_t n = heads_of_kv(op), most = op->in[ATTENTION_Q].ne[1] == 1 && !v->is_software ? MOST_OF_ONE : MOST;
     n = n < most ? n : most;
     while (n > 1 && n * columns > MAX_VALUES)
         n--;
@@ -70,20 +71,20 @@ bool vk_attention_fits(const struct vk *v, const struct op *op)
  * are behind entries are listed. */
 static int64_t most_entry_blocks(const struct op *op)
 {
-    return op->attention.ratio ? vk_groups(op->in[3].ne[0], op->attention.ratio) : 0;
+    return op->attention.ratio ? vk_groups(op->in[ATTENTION_PAGES].ne[0], op->attention.ratio) : 0;
 }
 
 /* What is chosen of each token, for each list. */
 static int64_t n_chosen(const struct op *op)
 {
-    int64_t n_list = op->attention.chosen_block ? op->state[0].page.ne[2] : 1;
-    return op->in[4].buffer ? op->in[4].ne[0] / n_list : 0;
+    int64_t n_list = op->attention.chosen_block ? op->state[ATTENTION_K].page.ne[2] : 1;
+    return op->in[ATTENTION_CHOSEN].buffer ? op->in[ATTENTION_CHOSEN].ne[0] / n_list : 0;
 }
 
 /* Blocks of positions that a token may see, where windows don't say how many. */
 static int64_t most_listed(const struct op *op)
 {
-    int64_t n = op->in[3].ne[0], chosen = n_chosen(op) * (op->attention.chosen_block / ATTENTION_BLOCK);
+    int64_t n = op->in[ATTENTION_PAGES].ne[0], chosen = n_chosen(op) * (op->attention.chosen_block / ATTENTION_BLOCK);
     return chosen && chosen < n ? chosen : n;
 }
 
@@ -99,12 +100,12 @@ static int64_t most_blocks(const struct op *op)
 static struct cut cut_tokens(struct vk *v, const struct op *op)
 {
     enum { FEW = 128, MAX_BYTES = 64 << 20 };
-    int64_t n_kv = op->state[0].page.ne[2], m = op->in[0].ne[1], n_head = op->attention.n_head;
+    int64_t n_kv = op->state[ATTENTION_K].page.ne[2], m = op->in[ATTENTION_Q].ne[1], n_head = op->attention.n_head;
     struct cut c = {
         .shader = VK_SHADER_attention, .heads = choose_heads(v, op), .n_thread = GROUP, .y = (uint32_t)m, .z = 1};
     c.n_share = vk_groups(heads_of_kv(op), c.heads);
     int64_t n_block = most_blocks(op), n_group = m * n_kv * c.n_share;
-    size_t n_bytes = (size_t)(m * n_head * n_block * (op->state[1].page.ne[0] + 2)) * sizeof(float);
+    size_t n_bytes = (size_t)(m * n_head * n_block * (op->state[ATTENTION_V].page.ne[0] + 2)) * sizeof(float);
     if (n_group >= FEW || n_bytes > MAX_BYTES || n_block > v->limits.n_workgroup_z)
         return c;
     c.is_split = true;
@@ -119,14 +120,14 @@ enum { TILE_QUERIES = 32, TILE_THREADS = 128, TILE_BYTES = 21 << 10 };
 
 static uint32_t tile_threads(const struct op *op)
 {
-    return op->state[1].page.ne[0] > TILE_THREADS ? 2 * TILE_THREADS : TILE_THREADS;
+    return op->state[ATTENTION_V].page.ne[0] > TILE_THREADS ? 2 * TILE_THREADS : TILE_THREADS;
 }
 
 /* Whether the tokens are a prompt's, many of each text, and the device has tiles for them. */
 static bool are_tiled(const struct vk *v, const struct op *op)
 {
     enum { MANY = 16, MANY_OF_TEXT = 4 };
-    int64_t m = op->in[0].ne[1], n_text = op->attention.n_text;
+    int64_t m = op->in[ATTENTION_Q].ne[1], n_text = op->attention.n_text;
     return v->choices.stages_attention && m >= MANY && m >= MANY_OF_TEXT * n_text &&
            v->limits.shared_bytes >= TILE_BYTES && v->limits.n_thread >= tile_threads(op);
 }
@@ -137,8 +138,8 @@ static struct cut cut_tiles(const struct op *op)
     struct cut c = {.shader = VK_SHADER_attention_tile, .heads = (uint32_t)(n < TILE_QUERIES ? n : TILE_QUERIES)};
     c.n_share = vk_groups(n, c.heads);
     c.n_thread = tile_threads(op);
-    c.y = vk_groups(op->in[0].ne[1], TILE_QUERIES / c.heads);
-    c.z = vk_groups(op->state[1].page.ne[0], c.n_thread);
+    c.y = vk_groups(op->in[ATTENTION_Q].ne[1], TILE_QUERIES / c.heads);
+    c.z = vk_groups(op->state[ATTENTION_V].page.ne[0], c.n_thread);
     return c;
 }
 
@@ -148,7 +149,7 @@ static int64_t token_work(const struct op *op)
     int64_t n_seen = most_listed(op) * ATTENTION_BLOCK, window = op->attention.window;
     n_seen = window && window < n_seen ? window : n_seen;
     n_seen += most_entry_blocks(op) * ATTENTION_BLOCK;
-    return op->attention.n_head * (op->state[0].page.ne[0] + op->state[1].page.ne[0]) * n_seen;
+    return op->attention.n_head * (op->state[ATTENTION_K].page.ne[0] + op->state[ATTENTION_V].page.ne[0]) * n_seen;
 }
 
 /* As the shader takes it: a chunk is less than 0. */
@@ -166,7 +167,7 @@ static struct cut choose_cut(struct vk *v, const struct op *op)
 /* Counts positions: of keys and values that are read, and of those that query heads see. Latent caches are both. */
 static uint32_t position_counter(struct vk *v, const struct op *op)
 {
-    const struct tensor *k = &op->state[0].page, *value = &op->state[1].page;
+    const struct tensor *k = &op->state[ATTENTION_K].page, *value = &op->state[ATTENTION_V].page;
     bool is_latent = k->buffer == value->buffer && k->off_bytes == value->off_bytes;
     size_t row_bytes = elem_row_bytes(k->type, k->ne[0]) + (is_latent ? 0 : elem_row_bytes(value->type, value->ne[0]));
     const struct vk_unit unit = {.kind = OP_ATTENTION,
@@ -179,9 +180,9 @@ static uint32_t position_counter(struct vk *v, const struct op *op)
  * listed. */
 static void push_caches(const struct op *op, struct vk_paged *k, struct vk_paged *v)
 {
-    uint64_t pages = vk_address(&op->in[5]);
-    *k = vk_paged_push(&op->state[0]);
-    *v = vk_paged_push(&op->state[op->attention.ratio ? 2 : 1]);
+    uint64_t pages = vk_address(&op->in[ATTENTION_ENTRY_PAGES]);
+    *k = vk_paged_push(&op->state[ATTENTION_K]);
+    *v = vk_paged_push(&op->state[op->attention.ratio ? ATTENTION_ENTRIES : ATTENTION_V]);
     if (!op->attention.ratio)
         return;
     k->part_bytes = (uint32_t)pages;
@@ -191,9 +192,9 @@ static void push_caches(const struct op *op, struct vk_paged *k, struct vk_paged
 /* Some of an operation's tokens. gate: absent, or what the result is multiplied by; not where positions are chosen. */
 static void attend(struct vk *v, const struct op *op, const struct tensor *gate, enum act_fn act)
 {
-    const struct tensor *k = &op->state[0].page, *value = &op->state[1].page;
-    int64_t n_head = op->attention.n_head, m = op->in[0].ne[1];
-    const struct tensor *chosen = &op->in[4];
+    const struct tensor *k = &op->state[ATTENTION_K].page, *value = &op->state[ATTENTION_V].page;
+    int64_t n_head = op->attention.n_head, m = op->in[ATTENTION_Q].ne[1];
+    const struct tensor *chosen = &op->in[ATTENTION_CHOSEN];
     const struct cut c = choose_cut(v, op);
     if (c.is_split && (!c.blocks || !c.done))
         return;
@@ -202,10 +203,10 @@ static void attend(struct vk *v, const struct op *op, const struct tensor *gate,
         struct vk_paged k, v;
         uint32_t m;
         int32_t window;
-    } push = {.q = vk_address(&op->in[0]),
-              .pos = vk_address(&op->in[1]),
-              .table = vk_address(&op->in[2]),
-              .pages = vk_address(&op->in[3]),
+    } push = {.q = vk_address(&op->in[ATTENTION_Q]),
+              .pos = vk_address(&op->in[ATTENTION_POS]),
+              .table = vk_address(&op->in[ATTENTION_TABLE]),
+              .pages = vk_address(&op->in[ATTENTION_PAGES]),
               .out = vk_address(&op->out[0]),
               .sinks = vk_address(&op->vec[0]),
               .gate = vk_address(chosen->buffer ? chosen : gate),
@@ -248,33 +249,34 @@ struct tensor vk_list_part(struct tensor t, int64_t first, int64_t n)
  * drivers wait for one. */
 static struct op part_from(const struct vk *v, const struct op *op, int64_t t)
 {
-    int64_t left = op->in[0].ne[1] - t, most = v->limits.work / token_work(op) + 1, n = left < most ? left : most;
+    int64_t left = op->in[ATTENTION_Q].ne[1] - t, most = v->limits.work / token_work(op) + 1,
+            n = left < most ? left : most;
     struct op part = *op;
-    part.in[0] = tensor_rows(op->in[0], t, n);
-    part.in[1] = vk_list_part(op->in[1], t, n);
-    part.in[2] = vk_list_part(op->in[2], t, n);
-    if (op->in[4].buffer)
-        part.in[4] = tensor_rows(op->in[4], t, n);
+    part.in[ATTENTION_Q] = tensor_rows(op->in[ATTENTION_Q], t, n);
+    part.in[ATTENTION_POS] = vk_list_part(op->in[ATTENTION_POS], t, n);
+    part.in[ATTENTION_TABLE] = vk_list_part(op->in[ATTENTION_TABLE], t, n);
+    if (op->in[ATTENTION_CHOSEN].buffer)
+        part.in[ATTENTION_CHOSEN] = tensor_rows(op->in[ATTENTION_CHOSEN], t, n);
     part.out[0] = tensor_rows(op->out[0], t, n);
     return part;
 }
 
 void vk_scratch_attention(struct vk *v, const struct op *op)
 {
-    for (int64_t t = 0; t < op->in[0].ne[1];) {
+    for (int64_t t = 0; t < op->in[ATTENTION_Q].ne[1];) {
         const struct op part = part_from(v, op, t);
         choose_cut(v, &part);
-        t += part.in[0].ne[1];
+        t += part.in[ATTENTION_Q].ne[1];
     }
 }
 
 void vk_attention(struct vk *v, const struct op *op, const struct op *gate)
 {
     static const struct tensor none;
-    for (int64_t t = 0, n; t < op->in[0].ne[1]; t += n) {
+    for (int64_t t = 0, n; t < op->in[ATTENTION_Q].ne[1]; t += n) {
         const struct op part = part_from(v, op, t);
-        n = part.in[0].ne[1];
-        const struct tensor g = gate ? tensor_rows(gate->in[0], t, n) : none;
+        n = part.in[ATTENTION_Q].ne[1];
+        const struct tensor g = gate ? tensor_rows(gate->in[ACT_MUL_GATE], t, n) : none;
         attend(v, &part, &g, gate ? gate->act : ACT_SIGMOID);
     }
 }

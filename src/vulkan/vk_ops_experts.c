@@ -6,8 +6,8 @@ enum { SORT_GROUP = 128, ROWS = LAYOUT_R16_ROWS };
 bool vk_may_join_router(const struct vk *v, const struct op *route, const struct op *matmul)
 {
     const struct weight *w = matmul->weight[2];
-    return !route->vec[3].buffer && vk_is_same(&route->in[0], &matmul->in[0]) && w && !matmul->weight[3] &&
-           w->n_row <= ROWS && !matmul->vec[2].buffer && w->type == route->weight[0]->type &&
+    return !route->vec[ROUTE_TOKEN_EXPERTS].buffer && vk_is_same(&route->in[ROUTE_X], &matmul->in[0]) && w &&
+           !matmul->weight[3] && w->n_row <= ROWS && !matmul->vec[2].buffer && w->type == route->weight[0]->type &&
            !vk_is_integer(v, w->type->type);
 }
 
@@ -19,13 +19,13 @@ static struct buffer *done_counters(struct vk *v, int64_t n)
 
 static struct buffer *router_logits(struct vk *v, const struct op *op)
 {
-    return vk_scratch(v, VK_SCRATCH_LOGITS, (size_t)(op->in[0].ne[1] * op->weight[0]->n_row) * sizeof(float));
+    return vk_scratch(v, VK_SCRATCH_LOGITS, (size_t)(op->in[ROUTE_X].ne[1] * op->weight[0]->n_row) * sizeof(float));
 }
 
 /* Workgroups have one row or more. */
 static struct buffer *router_done(struct vk *v, const struct op *op)
 {
-    return done_counters(v, op->in[0].ne[1]);
+    return done_counters(v, op->in[ROUTE_X].ne[1]);
 }
 
 void vk_scratch_route(struct vk *v, const struct op *op)
@@ -41,10 +41,10 @@ void vk_route(struct vk *v, const struct op *op, const struct op *other)
     enum { ROUTE_ROWS = 8 }; /* of a workgroup */
     const struct weight *w = op->weight[0], *w2 = other ? other->weight[2] : NULL;
     const struct tensor *y2 = other ? &other->out[2] : &none;
-    bool is_given = op->vec[3].buffer != NULL;
-    int64_t m = op->in[0].ne[1], k = op->in[0].ne[0], n = w->n_row;
+    bool is_given = op->vec[ROUTE_TOKEN_EXPERTS].buffer != NULL;
+    int64_t m = op->in[ROUTE_X].ne[1], k = op->in[ROUTE_X].ne[0], n = w->n_row;
     const struct vk_norm *norm = vk_norm_of(v, op);
-    bool by_four = vk_by_four(norm ? vk_address(&norm->x) | vk_address(&norm->w) : vk_address(&op->in[0]), k);
+    bool by_four = vk_by_four(norm ? vk_address(&norm->x) | vk_address(&norm->w) : vk_address(&op->in[ROUTE_X]), k);
     uint32_t tile = vk_choose_tile(m, by_four);
     struct buffer *logits = router_logits(v, op), *done = router_done(v, op);
     struct vk_touched x = {0};
@@ -54,37 +54,37 @@ void vk_route(struct vk *v, const struct op *op, const struct op *other)
         uint64_t x, norm_w, normed, router, router_bias, logits, bias, expert_scale, ids, weights, scores, done, other,
             other_y;
         uint32_t k, m, n_other, unused;
-    } push = {.x = vk_address(norm ? &norm->x : &op->in[0]),
+    } push = {.x = vk_address(norm ? &norm->x : &op->in[ROUTE_X]),
               .norm_w = norm ? vk_address(&norm->w) : 0,
-              .normed = vk_touch_norm(&x, norm, &op->in[0]),
+              .normed = vk_touch_norm(&x, norm, &op->in[ROUTE_X]),
               .router = vk_piece_address(&w->parts[0]),
-              .router_bias = vk_address(&op->vec[0]),
+              .router_bias = vk_address(&op->vec[ROUTE_BIAS]),
               .logits = vk_buffer_address(logits),
-              .bias = vk_address(&op->vec[1]),
-              .expert_scale = vk_address(&op->vec[2]),
-              .ids = vk_address(&op->out[0]),
-              .weights = vk_address(&op->out[1]),
-              .scores = vk_address(&op->out[2]),
+              .bias = vk_address(&op->vec[ROUTE_CHOICE_BIAS]),
+              .expert_scale = vk_address(&op->vec[ROUTE_EXPERT_SCALE]),
+              .ids = vk_address(&op->out[ROUTE_IDS]),
+              .weights = vk_address(&op->out[ROUTE_WEIGHTS]),
+              .scores = vk_address(&op->out[ROUTE_SCORES]),
               .done = vk_buffer_address(done),
               .other = w2         ? vk_piece_address(&w2->parts[0])
-                       : is_given ? vk_address(&op->in[1])
+                       : is_given ? vk_address(&op->in[ROUTE_TOKENS])
                                   : 0,
-              .other_y = vk_address(is_given ? &op->vec[3] : y2),
+              .other_y = vk_address(is_given ? &op->vec[ROUTE_TOKEN_EXPERTS] : y2),
               .k = (uint32_t)k,
               .m = (uint32_t)m,
               .n_other = w2 ? (uint32_t)w2->n_row : 0};
     if (is_given)
-        vk_reads(&x, &op->in[1]);
+        vk_reads(&x, &op->in[ROUTE_TOKENS]);
     vk_whole(&x, logits, true);
     vk_whole(&x, done, true);
-    for (int i = 0; i < 3; i++)
+    for (int i = ROUTE_IDS; i <= ROUTE_SCORES; i++)
         vk_writes(&x, &op->out[i]);
     vk_writes(&x, y2);
     VK_RUN(v,
            VK_PROGRAM(route, VK_PRODUCT_GROUP, w->type->type, tile, norm ? vk_staged(k) : 0, by_four, VK_FLOATS,
-                      vk_float_bits(norm ? norm->eps : 0), (uint32_t)n, (uint32_t)op->out[0].ne[0], op->route.score,
-                      op->route.norm_weights, (uint32_t)op->route.n_group, (uint32_t)op->route.n_group_used,
-                      vk_float_bits(op->route.scale), is_given),
+                      vk_float_bits(norm ? norm->eps : 0), (uint32_t)n, (uint32_t)op->out[ROUTE_IDS].ne[0],
+                      op->route.score, op->route.norm_weights, (uint32_t)op->route.n_group,
+                      (uint32_t)op->route.n_group_used, vk_float_bits(op->route.scale), is_given),
            push, &x, vk_groups(n, ROUTE_ROWS) + (w2 ? vk_groups(w2->n_row, ROUTE_ROWS) : 0), vk_groups(m, tile), 1,
            m * n * (k + WORDS));
     vk_norm_done(v);
@@ -114,15 +114,15 @@ struct experts {
 static struct vk_touched touched(const struct experts *x, enum vk_expert_step step)
 {
     struct vk_touched t = {0};
-    for (int i = 1; i < 4; i++)
+    for (int i = EXPERTS_IDS; i <= EXPERTS_WEIGHTS; i++)
         vk_reads(&t, &x->op->in[i]);
     if (step != STEP_DOWN)
-        vk_reads(&t, &x->op->in[0]);
+        vk_reads(&t, &x->op->in[EXPERTS_X]);
     (step == STEP_DOWN ? vk_reads : vk_writes)(&t, &x->hidden);
     if (x->sorted)
         vk_whole(&t, x->sorted, false);
     if (step == STEP_DOWN)
-        vk_writes(&t, &x->op->out[0]);
+        vk_writes(&t, &x->op->out[EXPERTS_Y]);
     return t;
 }
 
@@ -130,7 +130,7 @@ static struct vk_touched touched(const struct experts *x, enum vk_expert_step st
 static bool round_input(const struct experts *x, enum quant_type type, const struct vk_rows *rows, bool is_down,
                         uint64_t *address, struct vk_touched *touched)
 {
-    const struct vk_access from = vk_access_tensor(is_down ? &x->hidden : &x->op->in[0], false);
+    const struct vk_access from = vk_access_tensor(is_down ? &x->hidden : &x->op->in[EXPERTS_X], false);
     const struct buffer *runs = vk_round_rows(x->v, type, rows, &from);
     if (!runs)
         return false;
@@ -144,7 +144,7 @@ static struct vk_rows rows_of(const struct experts *x, bool is_down)
 {
     const struct slot_pool_desc *d = &x->op->slot_pool->d;
     return is_down ? (struct vk_rows){vk_address(&x->hidden), slot_n_hidden(d), x->n_pair}
-                   : (struct vk_rows){vk_address(&x->op->in[0]), d->n_embd, x->op->in[0].ne[1]};
+                   : (struct vk_rows){vk_address(&x->op->in[EXPERTS_X]), d->n_embd, x->op->in[EXPERTS_X].ne[1]};
 }
 
 static void run_step(const struct experts *x, enum vk_expert_step step)
@@ -157,13 +157,13 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
     int64_t n_row = slot_matrix_rows(&s->d, first), k = rows.k;
     struct expert_push push = {
         .x = rows.x,
-        .ids = vk_address(&op->in[1]),
-        .slots = vk_address(&op->in[2]),
+        .ids = vk_address(&op->in[EXPERTS_IDS]),
+        .slots = vk_address(&op->in[EXPERTS_SLOTS]),
         .addresses = vk_piece_address(&s->table->piece),
         .sorted = x->sorted ? vk_buffer_address(x->sorted) : 0,
-        .weights = vk_address(&op->in[3]),
+        .weights = vk_address(&op->in[EXPERTS_WEIGHTS]),
         .bias = {vk_address(&op->vec[first]), step == STEP_GATE_UP ? vk_address(&op->vec[EXPERT_UP]) : 0},
-        .y = is_down ? vk_address(&op->out[0]) : vk_address(&x->hidden),
+        .y = is_down ? vk_address(&op->out[EXPERTS_Y]) : vk_address(&x->hidden),
         .off = {(uint32_t)s->image.off[first], (uint32_t)s->image.off[EXPERT_UP]},
         .k = (uint32_t)k,
         .n_row = (uint32_t)n_row,
@@ -227,15 +227,15 @@ static void run_down(const struct experts *x, const struct sum *sum)
         uint64_t x, ids, slots, addresses, counter, bias, y, weights, shared, shared_gate, out, residual, total, done;
         uint32_t off, k, n_row, n_used;
     } push = {hidden,
-              vk_address(&op->in[1]),
-              vk_address(&op->in[2]),
+              vk_address(&op->in[EXPERTS_IDS]),
+              vk_address(&op->in[EXPERTS_SLOTS]),
               vk_piece_address(&s->table->piece),
               expert_counter(x),
               vk_address(&op->vec[EXPERT_DOWN]),
-              vk_address(&op->out[0]),
-              vk_address(&combine->in[1]),
-              vk_address(&combine->in[2]),
-              vk_address(&combine->in[3]),
+              vk_address(&op->out[EXPERTS_Y]),
+              vk_address(&combine->in[COMBINE_WEIGHTS]),
+              vk_address(&combine->in[COMBINE_SHARED]),
+              vk_address(&combine->in[COMBINE_SHARED_GATE]),
               vk_address(&combine->out[0]),
               vk_address(residual),
               vk_address(&add->out[0]),
@@ -244,7 +244,7 @@ static void run_down(const struct experts *x, const struct sum *sum)
               (uint32_t)k,
               (uint32_t)n_row,
               (uint32_t)x->n_used};
-    for (int i = 1; i < 4; i++)
+    for (int i = COMBINE_WEIGHTS; i <= COMBINE_SHARED_GATE; i++)
         vk_reads(&t, &combine->in[i]);
     vk_reads(&t, residual);
     vk_writes(&t, &combine->out[0]);
@@ -262,14 +262,19 @@ static void sort_pairs(const struct experts *x)
     const struct {
         uint64_t ids, slots, sorted, counter;
         uint32_t n_pair, unused;
-    } push = {vk_address(&op->in[1]), vk_address(&op->in[2]), vk_buffer_address(x->sorted),
-              expert_counter(x),      (uint32_t)x->n_pair,    0};
+    } push = {vk_address(&op->in[EXPERTS_IDS]),
+              vk_address(&op->in[EXPERTS_SLOTS]),
+              vk_buffer_address(x->sorted),
+              expert_counter(x),
+              (uint32_t)x->n_pair,
+              0};
     struct vk_touched t = {0};
-    vk_reads(&t, &op->in[1]);
-    vk_reads(&t, &op->in[2]);
+    vk_reads(&t, &op->in[EXPERTS_IDS]);
+    vk_reads(&t, &op->in[EXPERTS_SLOTS]);
     vk_whole(&t, x->sorted, true);
     vk_whole(&t, x->v->work.buffer, true);
-    VK_RUN(x->v, VK_PROGRAM(sort, SORT_GROUP, (uint32_t)op->in[2].ne[0], x->tile), push, &t, 1, 1, 1, x->n_pair);
+    VK_RUN(x->v, VK_PROGRAM(sort, SORT_GROUP, (uint32_t)op->in[EXPERTS_SLOTS].ne[0], x->tile), push, &t, 1, 1, 1,
+           x->n_pair);
 }
 
 /* Whether all three matrices have tiles in shared memory, and experts enough pairs for these. */
@@ -294,9 +299,9 @@ static uint32_t choose_tile(const struct experts *x, int64_t room, bool by_four)
 /* Sorted pairs and their tiles, of which each expert may have one that is not full. */
 static void prepare_sort(struct experts *x)
 {
-    int64_t n_expert = x->op->in[2].ne[0], room = 2 * x->n_pair / n_expert;
+    int64_t n_expert = x->op->in[EXPERTS_SLOTS].ne[0], room = 2 * x->n_pair / n_expert;
     const struct slot_pool_desc *d = &x->op->slot_pool->d;
-    bool by_four = vk_by_four(vk_address(&x->op->in[0]), d->n_embd | slot_n_hidden(d));
+    bool by_four = vk_by_four(vk_address(&x->op->in[EXPERTS_X]), d->n_embd | slot_n_hidden(d));
     x->is_tiled = are_tiled(x, room, by_four);
     x->tile = choose_tile(x, room, by_four);
     x->n_tile = (uint32_t)(x->n_pair / x->tile + (n_expert < x->n_pair ? n_expert : x->n_pair));
@@ -319,9 +324,10 @@ static void finish(const struct experts *x, const struct sum *sum)
 static bool prepare(struct vk *v, const struct op *op, struct experts *x)
 {
     const struct slot_pool_desc *d = &op->slot_pool->d;
-    int64_t m = op->in[0].ne[1], k = op->in[1].ne[0];
+    int64_t m = op->in[EXPERTS_X].ne[1], k = op->in[EXPERTS_IDS].ne[0];
     *x = (struct experts){.v = v, .op = op, .n_pair = m * k, .n_used = k, .tile = 1, .n_tile = (uint32_t)(m * k)};
-    x->hidden = op->out[1].buffer ? op->out[1] : (struct tensor){.type = ELEM_F32, .ne = {slot_n_hidden(d), k, m}};
+    x->hidden = op->out[EXPERTS_HIDDEN].buffer ? op->out[EXPERTS_HIDDEN]
+                                               : (struct tensor){.type = ELEM_F32, .ne = {slot_n_hidden(d), k, m}};
     if (!x->hidden.buffer)
         x->hidden.buffer = vk_scratch(v, VK_SCRATCH_HIDDEN, tensor_bytes(&x->hidden));
     if (m > op->experts.sort_cutoff || m * k > v->limits.n_workgroup_y)

@@ -14,8 +14,8 @@ void vk_op_layer_norm(struct vk *v, const struct op *op)
         float eps;
         uint32_t m, unused;
     } push = {vk_address(&op->in[0]),
-              vk_address(&op->vec[0]),
-              vk_address(&op->vec[1]),
+              vk_address(&op->vec[NORM_W]),
+              vk_address(&op->vec[NORM_BIAS]),
               vk_address(&op->out[0]),
               (uint32_t)n,
               op->norm.eps,
@@ -40,7 +40,7 @@ static uint32_t ratio_of(const struct op *op)
 
 static int64_t n_heads(const struct op *op)
 {
-    return op->in[0].ne[0] / op->state[0].page.ne[0];
+    return op->in[INDEX_Q].ne[0] / op->state[0].page.ne[0];
 }
 
 static int64_t n_lists(const struct op *op)
@@ -59,7 +59,7 @@ static uint32_t n_chosen(const struct op *op)
  * positions have. */
 static int64_t most_pages(const struct op *op)
 {
-    return vk_groups(op->in[3].ne[0], ratio_of(op));
+    return vk_groups(op->in[INDEX_PAGES].ne[0], ratio_of(op));
 }
 
 /* Pages whose positions have their ranks from one workgroup. */
@@ -82,7 +82,7 @@ static int64_t token_ranks(const struct op *op)
 /* Multiply-adds of a token at most. */
 static int64_t token_work(const struct op *op)
 {
-    return most_pages(op) * ATTENTION_BLOCK * op->in[0].ne[0];
+    return most_pages(op) * ATTENTION_BLOCK * op->in[INDEX_Q].ne[0];
 }
 
 /* Tokens of a part of the operation: their ranks have bounded room, and a dispatch bounded work. */
@@ -90,7 +90,7 @@ static int64_t part_tokens(const struct vk *v, const struct op *op)
 {
     enum { RANK_BYTES = 32 << 20 };
     int64_t fit = RANK_BYTES / (int64_t)sizeof(uint32_t) / token_ranks(op);
-    int64_t work = v->limits.work / token_work(op) + 1, m = op->in[0].ne[1];
+    int64_t work = v->limits.work / token_work(op) + 1, m = op->in[INDEX_Q].ne[1];
     fit = fit < 1 ? 1 : fit;
     fit = fit < work ? fit : work;
     return fit < m ? fit : m;
@@ -104,16 +104,16 @@ void vk_scratch_index(struct vk *v, const struct op *op)
 static void rank(struct vk *v, const struct op *op, struct buffer *ranks)
 {
     const struct tensor *k = &op->state[0].page;
-    int64_t m = op->in[0].ne[1];
+    int64_t m = op->in[INDEX_Q].ne[1];
     const struct {
         uint64_t q, weights, pos, table, pages, ranks;
         struct vk_paged k;
         uint32_t m, n_chosen, ratio, n_local;
-    } push = {.q = vk_address(&op->in[0]),
-              .weights = vk_address(&op->in[4]),
-              .pos = vk_address(&op->in[1]),
-              .table = vk_address(&op->in[2]),
-              .pages = vk_address(&op->in[3]),
+    } push = {.q = vk_address(&op->in[INDEX_Q]),
+              .weights = vk_address(&op->in[INDEX_WEIGHTS]),
+              .pos = vk_address(&op->in[INDEX_POS]),
+              .table = vk_address(&op->in[INDEX_TABLE]),
+              .pages = vk_address(&op->in[INDEX_PAGES]),
               .ranks = vk_buffer_address(ranks),
               .k = vk_paged_push(&op->state[0]),
               .m = (uint32_t)m,
@@ -121,9 +121,9 @@ static void rank(struct vk *v, const struct op *op, struct buffer *ranks)
               .ratio = ratio_of(op),
               .n_local = (uint32_t)op->index.n_local};
     const struct vk_unit unit = {
-        .kind = OP_INDEX, .n_bytes = elem_row_bytes(k->type, k->ne[0]), .n_float = (uint64_t)op->in[0].ne[0]};
+        .kind = OP_INDEX, .n_bytes = elem_row_bytes(k->type, k->ne[0]), .n_float = (uint64_t)op->in[INDEX_Q].ne[0]};
     struct vk_touched x = {0};
-    for (int i = 0; i < 5; i++)
+    for (int i = INDEX_Q; i <= INDEX_WEIGHTS; i++)
         vk_reads(&x, &op->in[i]);
     vk_state(&x, &op->state[0], false);
     vk_whole(&x, ranks, true);
@@ -137,11 +137,11 @@ static void rank(struct vk *v, const struct op *op, struct buffer *ranks)
 static void choose(struct vk *v, const struct op *op, struct buffer *ranks)
 {
     enum { PASSES = 5 };
-    int64_t m = op->in[0].ne[1];
+    int64_t m = op->in[INDEX_Q].ne[1];
     const struct {
         uint64_t pos, ranks, chosen;
         uint32_t stride, n_chosen, ratio, more;
-    } push = {.pos = vk_address(&op->in[1]),
+    } push = {.pos = vk_address(&op->in[INDEX_POS]),
               .ranks = vk_buffer_address(ranks),
               .chosen = vk_address(&op->out[0]),
               .stride = (uint32_t)list_ranks(op),
@@ -149,7 +149,7 @@ static void choose(struct vk *v, const struct op *op, struct buffer *ranks)
               .ratio = op->index.block ? (uint32_t)op->index.block : ratio_of(op),
               .more = op->index.block ? (uint32_t)op->index.block : 1};
     struct vk_touched x = {0};
-    vk_reads(&x, &op->in[1]);
+    vk_reads(&x, &op->in[INDEX_POS]);
     vk_whole(&x, ranks, false);
     vk_writes(&x, &op->out[0]);
     VK_RUN(v, VK_PROGRAM(index_choose, CHOOSE_THREADS, op->index.spreads), push, &x, (uint32_t)n_lists(op), (uint32_t)m,
@@ -160,15 +160,15 @@ void vk_op_index(struct vk *v, const struct op *op)
 {
     struct buffer *ranks =
         vk_scratch(v, VK_SCRATCH_RANKS, (size_t)(part_tokens(v, op) * token_ranks(op)) * sizeof(uint32_t));
-    for (int64_t t = 0, n; ranks && t < op->in[0].ne[1]; t += n) {
-        int64_t left = op->in[0].ne[1] - t, most = part_tokens(v, op);
+    for (int64_t t = 0, n; ranks && t < op->in[INDEX_Q].ne[1]; t += n) {
+        int64_t left = op->in[INDEX_Q].ne[1] - t, most = part_tokens(v, op);
         struct op part = *op;
         n = left < most ? left : most;
-        part.in[0] = tensor_rows(op->in[0], t, n);
-        part.in[1] = vk_list_part(op->in[1], t, n);
-        part.in[2] = vk_list_part(op->in[2], t, n);
-        if (op->in[4].buffer)
-            part.in[4] = tensor_rows(op->in[4], t, n);
+        part.in[INDEX_Q] = tensor_rows(op->in[INDEX_Q], t, n);
+        part.in[INDEX_POS] = vk_list_part(op->in[INDEX_POS], t, n);
+        part.in[INDEX_TABLE] = vk_list_part(op->in[INDEX_TABLE], t, n);
+        if (op->in[INDEX_WEIGHTS].buffer)
+            part.in[INDEX_WEIGHTS] = tensor_rows(op->in[INDEX_WEIGHTS], t, n);
         part.out[0] = tensor_rows(op->out[0], t, n);
         rank(v, &part, ranks);
         choose(v, &part, ranks);

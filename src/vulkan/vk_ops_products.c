@@ -76,7 +76,8 @@ static bool vk_norm_fits(const struct vk *v, const struct op *op)
     if (is_wide(op))
         return false;
     if (op->kind == OP_ROUTE)
-        n += ROUTE_SUMS + 3 * (size_t)op->weight[0]->n_row + 2 * (size_t)op->out[0].ne[0] + (size_t)op->route.n_group;
+        n += ROUTE_SUMS + 3 * (size_t)op->weight[0]->n_row + 2 * (size_t)op->out[ROUTE_IDS].ne[0] +
+             (size_t)op->route.n_group;
     else if (count_integers(v, op) == count_matrices(op))
         row_bytes = vk_runs_bytes(op->in[0].ne[0]);
     return n * sizeof(float) + row_bytes + WORDS <= v->limits.shared_bytes;

@@ -30,13 +30,13 @@ static void add_heads(struct qkv_push *push, struct qkv_constants *c, struct vk_
     c->dim = (uint32_t)h->dim;
     c->n_head[which] = (uint32_t)(h->x.ne[0] / h->dim);
     if (h->norm) {
-        push->norm_w[which] = vk_address(&h->norm->vec[0]);
+        push->norm_w[which] = vk_address(&h->norm->vec[NORM_W]);
         c->is_normed |= 1u << which;
         c->eps = h->norm->norm.eps;
     }
     if (h->rope) {
-        push->cs[which] = vk_address(&h->rope->in[1]);
-        vk_reads(touched, &h->rope->in[1]);
+        push->cs[which] = vk_address(&h->rope->in[ROPE_COS_SIN]);
+        vk_reads(touched, &h->rope->in[ROPE_COS_SIN]);
         c->is_rotated |= 1u << which;
         c->n_pair = (uint32_t)(h->rope->rope.n_rot / 2);
         c->first = (uint32_t)h->rope->rope.off;
@@ -50,10 +50,10 @@ static void add_heads(struct qkv_push *push, struct qkv_constants *c, struct vk_
 
 static void add_store(struct qkv_push *push, struct vk_touched *touched, const struct op *store)
 {
-    push->pos = vk_address(&store->in[1]);
-    push->table = vk_address(&store->in[2]);
-    push->pages = vk_address(&store->in[3]);
-    for (int i = 1; i < 4; i++)
+    push->pos = vk_address(&store->in[KV_STORE_POS]);
+    push->table = vk_address(&store->in[KV_STORE_TABLE]);
+    push->pages = vk_address(&store->in[KV_STORE_PAGES]);
+    for (int i = KV_STORE_POS; i <= KV_STORE_PAGES; i++)
         vk_reads(touched, &store->in[i]);
     vk_state(touched, &store->state[0], true);
 }
@@ -75,8 +75,8 @@ void vk_qkv(struct vk *v, const struct vk_qkv *x)
     if (store_v) {
         add_store(&push, &touched, store_v);
         push.v = vk_paged_push(&store_v->state[0]);
-        push.x[V] = vk_address(&store_v->in[0]);
-        vk_reads(&touched, &store_v->in[0]);
+        push.x[V] = vk_address(&store_v->in[KV_STORE_X]);
+        vk_reads(&touched, &store_v->in[KV_STORE_X]);
         cache[1] = store_v->state[0].page.type;
         dim_v = (uint32_t)store_v->state[0].page.ne[0];
         c.n_head[V] = (uint32_t)store_v->state[0].page.ne[2];

@@ -5,33 +5,33 @@ enum { GROUP = 64 };
 
 void vk_op_conv(struct vk *v, const struct op *op)
 {
-    int64_t n = op->in[0].ne[0], m = op->in[0].ne[1];
+    int64_t n = op->in[CONV_X].ne[0], m = op->in[CONV_X].ne[1];
     const struct {
         uint64_t x, from, to, y, taps, bias;
         struct vk_paged state;
         uint32_t n, m;
-    } push = {vk_address(&op->in[0]),
-              vk_address(&op->in[1]),
-              vk_address(&op->in[2]),
+    } push = {vk_address(&op->in[CONV_X]),
+              vk_address(&op->in[CONV_FROM]),
+              vk_address(&op->in[CONV_TO]),
               vk_address(&op->out[0]),
-              vk_address(&op->vec[0]),
-              vk_address(&op->vec[1]),
+              vk_address(&op->vec[CONV_TAPS]),
+              vk_address(&op->vec[CONV_BIAS]),
               vk_paged_push(&op->state[0]),
               (uint32_t)n,
               (uint32_t)m};
     struct vk_touched x = {0};
-    for (int i = 0; i < 3; i++)
+    for (int i = CONV_X; i <= CONV_TO; i++)
         vk_reads(&x, &op->in[i]);
     vk_writes(&x, &op->out[0]);
     vk_state(&x, &op->state[0], true);
-    VK_RUN(v, VK_PROGRAM(conv, GROUP, (uint32_t)op->vec[0].ne[1], op->conv.has_silu), push, &x, vk_groups(n, GROUP), 1,
-           1, n * m * op->vec[0].ne[1]);
+    VK_RUN(v, VK_PROGRAM(conv, GROUP, (uint32_t)op->vec[CONV_TAPS].ne[1], op->conv.has_silu), push, &x,
+           vk_groups(n, GROUP), 1, 1, n * m * op->vec[CONV_TAPS].ne[1]);
 }
 
 /* Decays of a head: one, or one for each key dimension. */
 static uint32_t count_decays(const struct op *op)
 {
-    return (uint32_t)(op->in[1].ne[0] / op->state[0].page.ne[2]);
+    return (uint32_t)(op->in[DELTA_ALPHA].ne[0] / op->state[0].page.ne[2]);
 }
 
 /* Value dimensions of a workgroup: as many as its memory has room for the state of. 0: not even one. */
@@ -53,7 +53,7 @@ bool vk_delta_fits(const struct vk *v, const struct op *op)
 void vk_op_delta(struct vk *v, const struct op *op)
 {
     const int64_t *ne = op->state[0].page.ne;
-    int64_t m = op->in[0].ne[1];
+    int64_t m = op->in[DELTA_QKV].ne[1];
     uint32_t dims = choose_dims(v, op);
     bool is_space = op->kind == OP_SSM;
     const struct {
@@ -61,14 +61,14 @@ void vk_op_delta(struct vk *v, const struct op *op)
         struct vk_paged state;
         uint32_t n_head_k, n_head_v, dv, is_grouped, m;
         float eps, min_log_decay;
-    } push = {.x = vk_address(&op->in[0]),
-              .alpha = vk_address(&op->in[1]),
-              .beta = vk_address(is_space ? &op->vec[2] : &op->in[2]),
-              .from = vk_address(&op->in[3]),
-              .to = vk_address(&op->in[4]),
+    } push = {.x = vk_address(&op->in[DELTA_QKV]),
+              .alpha = vk_address(&op->in[DELTA_ALPHA]),
+              .beta = vk_address(is_space ? &op->vec[SSM_SKIP] : &op->in[DELTA_BETA]),
+              .from = vk_address(&op->in[DELTA_FROM]),
+              .to = vk_address(&op->in[DELTA_TO]),
               .y = vk_address(&op->out[0]),
-              .dt = vk_address(&op->vec[0]),
-              .a = vk_address(&op->vec[1]),
+              .dt = vk_address(&op->vec[DELTA_DT]),
+              .a = vk_address(&op->vec[DELTA_A]),
               .state = vk_paged_push(&op->state[0]),
               .n_head_k = (uint32_t)op->delta.n_head_k,
               .n_head_v = (uint32_t)ne[2],
@@ -78,7 +78,7 @@ void vk_op_delta(struct vk *v, const struct op *op)
               .eps = op->delta.eps,
               .min_log_decay = op->delta.min_log_decay};
     struct vk_touched x = {0};
-    for (int i = 0; i < 5; i++)
+    for (int i = DELTA_QKV; i <= DELTA_TO; i++)
         vk_reads(&x, &op->in[i]);
     vk_writes(&x, &op->out[0]);
     vk_state(&x, &op->state[0], true);

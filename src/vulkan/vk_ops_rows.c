@@ -25,14 +25,14 @@ void vk_op_embed(struct vk *v, const struct op *op)
 
 bool vk_norm_is_shared(const struct op *norm)
 {
-    return !norm->vec[0].buffer || norm->vec[0].ne[0] == norm->norm.n;
+    return !norm->vec[NORM_W].buffer || norm->vec[NORM_W].ne[0] == norm->norm.n;
 }
 
 void vk_rms_norm(struct vk *v, const struct op *op, const struct op *gate)
 {
     enum { NORM_GROUP = 128 };
     static const struct tensor none;
-    const struct tensor *g = gate ? &gate->in[0] : &none;
+    const struct tensor *g = gate ? &gate->in[ACT_MUL_GATE] : &none;
     int64_t n = op->norm.n, m = op->in[0].ne[1] * op->in[0].ne[2];
     const struct vk_spread rows = vk_spread(v, m);
     const struct {
@@ -41,8 +41,8 @@ void vk_rms_norm(struct vk *v, const struct op *op, const struct op *gate)
         float eps;
         uint32_t m, w_step;
     } push = {vk_address(&op->in[0]),
-              vk_address(&op->vec[0]),
-              vk_address(&op->vec[1]),
+              vk_address(&op->vec[NORM_W]),
+              vk_address(&op->vec[NORM_BIAS]),
               vk_address(g),
               vk_address(&op->out[0]),
               (uint32_t)n,
@@ -90,7 +90,7 @@ void vk_op_add(struct vk *v, const struct op *op)
 
 void vk_op_act_mul(struct vk *v, const struct op *op)
 {
-    elements(v, op, ELEMENTS_ACT_MUL, op->act, &op->in[1], op->act_limit);
+    elements(v, op, ELEMENTS_ACT_MUL, op->act, &op->in[ACT_MUL_UP], op->act_limit);
 }
 
 void vk_op_scale(struct vk *v, const struct op *op)
@@ -127,7 +127,8 @@ static void copy_rows(struct vk *v, const struct op *op, const struct tensor *fr
     const struct vk_spread spread = vk_spread(v, m);
     struct vk_touched x = {0};
     vk_reads(&x, &op->in[0]);
-    vk_reads(&x, &op->in[1]);
+    vk_reads(&x, from);
+    vk_reads(&x, to);
     vk_writes(&x, &op->out[0]);
     VK_RUN(v, VK_PROGRAM(rows, GROUP), push, &x, vk_groups(n, GROUP), spread.y, spread.z, 4 * n * m);
 }
@@ -135,13 +136,13 @@ static void copy_rows(struct vk *v, const struct op *op, const struct tensor *fr
 void vk_op_slice(struct vk *v, const struct op *op)
 {
     static const struct tensor none;
-    copy_rows(v, op, &op->in[1], &none, op->out[0].ne[0], op->out[0].ne[1], op->slice_off);
+    copy_rows(v, op, &op->in[SLICE_ROWS], &none, op->out[0].ne[0], op->out[0].ne[1], op->slice_off);
 }
 
 void vk_op_scatter(struct vk *v, const struct op *op)
 {
     static const struct tensor none;
-    copy_rows(v, op, &none, &op->in[1], op->in[0].ne[0], op->in[0].ne[1], 0);
+    copy_rows(v, op, &none, &op->in[SCATTER_ROWS], op->in[SCATTER_X].ne[0], op->in[SCATTER_X].ne[1], 0);
 }
 
 void vk_combine(struct vk *v, const struct op *op, const struct op *add)
@@ -152,22 +153,23 @@ void vk_combine(struct vk *v, const struct op *op, const struct op *add)
     const struct {
         uint64_t y, weights, shared, shared_gate, out, residual, total;
         uint32_t n, k, m, unused;
-    } push = {.y = vk_address(&op->in[0]),
-              .weights = vk_address(&op->in[1]),
-              .shared = vk_address(&op->in[2]),
-              .shared_gate = vk_address(&op->in[3]),
+    } push = {.y = vk_address(&op->in[COMBINE_Y]),
+              .weights = vk_address(&op->in[COMBINE_WEIGHTS]),
+              .shared = vk_address(&op->in[COMBINE_SHARED]),
+              .shared_gate = vk_address(&op->in[COMBINE_SHARED_GATE]),
               .out = vk_address(&op->out[0]),
               .residual = vk_address(residual),
               .total = vk_address(total),
               .n = (uint32_t)n,
-              .k = (uint32_t)op->in[0].ne[1],
+              .k = (uint32_t)op->in[COMBINE_Y].ne[1],
               .m = (uint32_t)m};
     const struct vk_spread rows = vk_spread(v, m);
     struct vk_touched x = {0};
-    for (int i = 0; i < 4; i++)
+    for (int i = COMBINE_Y; i <= COMBINE_SHARED_GATE; i++)
         vk_reads(&x, &op->in[i]);
     vk_reads(&x, residual);
     vk_writes(&x, &op->out[0]);
     vk_writes(&x, total);
-    VK_RUN(v, VK_PROGRAM(combine, GROUP), push, &x, vk_groups(n, GROUP), rows.y, rows.z, tensor_bytes(&op->in[0]));
+    VK_RUN(v, VK_PROGRAM(combine, GROUP), push, &x, vk_groups(n, GROUP), rows.y, rows.z,
+           tensor_bytes(&op->in[COMBINE_Y]));
 }
