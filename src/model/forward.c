@@ -117,7 +117,7 @@ static void copy_tokens(const struct pass *p, const struct tensor *x, const stru
 {
     struct op op = {.kind = OP_SLICE, .in = {*x}, .out = {*to}};
     if (rows)
-        op.in[1] = *rows;
+        op.in[SLICE_ROWS] = *rows;
     if (x->buffer != to->buffer && to->ne[1])
         backend_enqueue(p->b, &op);
 }

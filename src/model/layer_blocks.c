@@ -50,7 +50,7 @@ static void begin_gated(const struct pass *p, const struct stream_weights *s, co
                     &(struct op){.kind = OP_ACT_MUL, .in = {low, low}, .out = {low}, .act = ACT_SIGMOID}); /* SiLU */
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {low}, .out = {gate}, .weight = {s->up}});
     backend_enqueue(p->b, &(struct op){.kind = OP_STREAMS_IN,
-                                       .in = {normed, by, gate},
+                                       .in = {[STREAMS_IN_X] = normed, [STREAMS_IN_MIX] = by, [STREAMS_IN_GATE] = gate},
                                        .out = {*h, by},
                                        .streams = {.magnitude = m->stream_magnitude}});
 }
@@ -102,7 +102,7 @@ void block_begin(const struct pass *p, const struct stream_weights *s, const str
         backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {normed}, .out = {by}, .weight = {s->mix}});
     }
     backend_enqueue(p->b, &(struct op){.kind = OP_STREAMS_IN,
-                                       .in = {*x, by},
+                                       .in = {[STREAMS_IN_X] = *x, [STREAMS_IN_MIX] = by},
                                        .out = {*h, by},
                                        .vec = {s->scale, s->base},
                                        .streams = {m->stream_eps, m->stream_magnitude, m->n_stream_iteration}});
@@ -121,5 +121,7 @@ void block_end(const struct pass *p, const struct tensor *y, const struct tensor
     if (out->buffer != p->x.buffer || out->off_bytes != p->x.off_bytes)
         backend_copy(p->b, &p->x, out);
     const struct tensor mix = tensor_shaped(p->mix, p->m->n_stream_mix, y->ne[1]);
-    backend_enqueue(p->b, &(struct op){.kind = OP_STREAMS_OUT, .in = {*y, *out, mix}, .out = {*out}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_STREAMS_OUT,
+                                       .in = {[STREAMS_OUT_Y] = *y, [STREAMS_OUT_X] = *out, [STREAMS_OUT_MIX] = mix},
+                                       .out = {*out}});
 }

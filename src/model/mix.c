@@ -37,8 +37,12 @@ struct tensor mix_pages(const struct pass *p, int kind)
 
 void mix_store(const struct pass *p, int kind, const struct tensor *x, const struct paged *cache)
 {
-    backend_enqueue(
-        p->b, &(struct op){.kind = OP_KV_STORE, .in = {*x, p->pos, p->table, mix_pages(p, kind)}, .state = {*cache}});
+    backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE,
+                                       .in = {[KV_STORE_X] = *x,
+                                              [KV_STORE_POS] = p->pos,
+                                              [KV_STORE_TABLE] = p->table,
+                                              [KV_STORE_PAGES] = mix_pages(p, kind)},
+                                       .state = {*cache}});
 }
 
 bool block_sees_all(const struct pass *p, int64_t n_chosen)
@@ -92,7 +96,11 @@ static void choose_positions(const struct pass *p, const struct attention *a, co
         block_norm(p, &q, &x->q_norm, x->dim, &q);
     mix_rope(p, &how, a->rope_table, &q);
     backend_enqueue(p->b, &(struct op){.kind = OP_INDEX,
-                                       .in = {q, p->pos, p->table, mix_pages(p, kind), weights},
+                                       .in = {[INDEX_Q] = q,
+                                              [INDEX_POS] = p->pos,
+                                              [INDEX_TABLE] = p->table,
+                                              [INDEX_PAGES] = mix_pages(p, kind),
+                                              [INDEX_WEIGHTS] = weights},
                                        .out = {*chosen},
                                        .state = {kv->index},
                                        .index = {x->run, x->block, x->n_local, x->run > 0}});
@@ -166,9 +174,13 @@ static void attention(const struct pass *p, const struct attention *a, const str
         store_kv(p, a, kv, &k, &v);
     const struct tensor chosen = positions_of(p, a, kv, h, h);
     struct op attend = {.kind = OP_ATTENTION,
-                        .in = {q, p->pos, p->table, mix_pages(p, kv->kind), chosen},
+                        .in = {[ATTENTION_Q] = q,
+                               [ATTENTION_POS] = p->pos,
+                               [ATTENTION_TABLE] = p->table,
+                               [ATTENTION_PAGES] = mix_pages(p, kv->kind),
+                               [ATTENTION_CHOSEN] = chosen},
                         .out = {out},
-                        .state = {kv->k, kv->v},
+                        .state = {[ATTENTION_K] = kv->k, [ATTENTION_V] = kv->v},
                         .vec = {a->sinks},
                         .attention = {a->n_head, a->scale, a->window, a->chunked, p->n_rows, a->softcap}};
     if (chosen.buffer)
@@ -260,9 +272,13 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     backend_enqueue(
         p->b,
         &(struct op){.kind = OP_ATTENTION,
-                     .in = {q, p->pos, p->table, mix_pages(p, kv->kind), chosen},
+                     .in = {[ATTENTION_Q] = q,
+                            [ATTENTION_POS] = p->pos,
+                            [ATTENTION_TABLE] = p->table,
+                            [ATTENTION_PAGES] = mix_pages(p, kv->kind),
+                            [ATTENTION_CHOSEN] = chosen},
                      .out = {out},
-                     .state = {kv->k, kv->v},
+                     .state = {[ATTENTION_K] = kv->k, [ATTENTION_V] = kv->v},
                      .vec = {a->sinks},
                      .attention = {.n_head = n_head, .scale = a->scale, .window = a->window, .n_text = p->n_rows}});
     mix_heads(p, lat->v_b, n_head, (struct head_part){&out, n_rot, n_latent},
@@ -287,16 +303,20 @@ static void recur(const struct pass *p, const struct recurrent *r, const struct 
     bool has_rule = r->kind != RECURRENCE_CONV;
     struct tensor convolved = has_rule ? tensor_shaped(p->w->convolved, r->n_mixed, in->mixed.ne[1]) : *out;
     backend_enqueue(p->b, &(struct op){.kind = OP_CONV,
-                                       .in = {in->mixed, p->from, p->to},
+                                       .in = {[CONV_X] = in->mixed, [CONV_FROM] = p->from, [CONV_TO] = p->to},
                                        .out = {convolved},
                                        .vec = {r->conv, r->conv_bias},
                                        .state = {state->past},
                                        .conv = {.has_silu = has_rule}});
     if (has_rule)
         backend_enqueue(p->b, &(struct op){.kind = r->kind == RECURRENCE_DELTA ? OP_DELTA : OP_SSM,
-                                           .in = {convolved, in->alpha, in->beta, p->from, p->to},
+                                           .in = {[DELTA_QKV] = convolved,
+                                                  [DELTA_ALPHA] = in->alpha,
+                                                  [DELTA_BETA] = in->beta,
+                                                  [DELTA_FROM] = p->from,
+                                                  [DELTA_TO] = p->to},
                                            .out = {*out},
-                                           .vec = {r->dt, r->a, r->skip},
+                                           .vec = {[DELTA_DT] = r->dt, [DELTA_A] = r->a, [SSM_SKIP] = r->skip},
                                            .state = {state->rule},
                                            .delta = {r->n_head_k, r->grouped, r->qk_eps, r->min_log_decay}});
 }

@@ -19,7 +19,9 @@ void mix_make_entries(const struct pass *p, const struct attention *a, const str
     if (list->n == 0)
         return;
     backend_enqueue(p->b, &(struct op){.kind = OP_COMPRESS,
-                                       .in = {list->at, list->table, mix_pages(p, to->part_kind)},
+                                       .in = {[COMPRESS_AT] = list->at,
+                                              [COMPRESS_TABLE] = list->table,
+                                              [COMPRESS_PAGES] = mix_pages(p, to->part_kind)},
                                        .out = {entry},
                                        .vec = {c->bias},
                                        .state = {*to->x, c->gate ? *to->gate : none}});
@@ -31,7 +33,10 @@ void mix_make_entries(const struct pass *p, const struct attention *a, const str
                                            .out = {entry},
                                            .rope = {a->rope, c->n, a->n_rot, rot_first}});
     backend_enqueue(p->b, &(struct op){.kind = OP_KV_STORE,
-                                       .in = {entry, list->index, list->table, mix_pages(p, to->kind)},
+                                       .in = {[KV_STORE_X] = entry,
+                                              [KV_STORE_POS] = list->index,
+                                              [KV_STORE_TABLE] = list->table,
+                                              [KV_STORE_PAGES] = mix_pages(p, to->kind)},
                                        .state = {*to->out}});
 }
 
@@ -53,7 +58,11 @@ static struct tensor choose_entries(const struct pass *p, const struct attention
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {*q_latent}, .out = {q}, .weight = {x->q}});
     mix_rope(p, &how, a->q_rope_table, &q);
     backend_enqueue(p->b, &(struct op){.kind = OP_INDEX,
-                                       .in = {q, p->pos, p->table, mix_pages(p, kv->entry_kind), weights},
+                                       .in = {[INDEX_Q] = q,
+                                              [INDEX_POS] = p->pos,
+                                              [INDEX_TABLE] = p->table,
+                                              [INDEX_PAGES] = mix_pages(p, kv->entry_kind),
+                                              [INDEX_WEIGHTS] = weights},
                                        .out = {chosen},
                                        .state = {kv->index},
                                        .index = {.ratio = ratio}});
@@ -84,9 +93,12 @@ void mix_compressed(const struct pass *p, const struct attention *a, const struc
     mix_rope(p, a, a->q_rope_table, &q);
     mix_store_window(p, a, kv, &k);
     struct op attend = {.kind = OP_ATTENTION,
-                        .in = {q, p->pos, p->table, mix_pages(p, kv->kind)},
+                        .in = {[ATTENTION_Q] = q,
+                               [ATTENTION_POS] = p->pos,
+                               [ATTENTION_TABLE] = p->table,
+                               [ATTENTION_PAGES] = mix_pages(p, kv->kind)},
                         .out = {out},
-                        .state = {kv->k, kv->v},
+                        .state = {[ATTENTION_K] = kv->k, [ATTENTION_V] = kv->v},
                         .vec = {a->sinks},
                         .attention = {a->n_head, a->scale, a->window, false, p->n_rows, 0, c->ratio}};
     if (c->ratio) {
@@ -96,9 +108,9 @@ void mix_compressed(const struct pass *p, const struct attention *a, const struc
         mix_make_entries(p, a, &c->entries, &entries, c->entries.n - a->n_rot, h);
         if (c->index.n)
             mix_make_entries(p, a, &c->index, &index, c->index.n - a->n_rot, h);
-        attend.in[4] = choose_entries(p, a, kv, &q_latent, h);
-        attend.in[5] = mix_pages(p, kv->entry_kind);
-        attend.state[2] = kv->entries;
+        attend.in[ATTENTION_CHOSEN] = choose_entries(p, a, kv, &q_latent, h);
+        attend.in[ATTENTION_ENTRY_PAGES] = mix_pages(p, kv->entry_kind);
+        attend.state[ATTENTION_ENTRIES] = kv->entries;
     }
     backend_enqueue(p->b, &attend);
     mix_rope(p, a, c->inverse_rope, &out);

@@ -61,7 +61,7 @@ static void convolve(const struct pass *p, const struct ngram_weights *w, const 
                      const struct tensor *x, const struct tensor *out)
 {
     backend_enqueue(p->b, &(struct op){.kind = OP_CONV,
-                                       .in = {*x, p->from, p->to},
+                                       .in = {[CONV_X] = *x, [CONV_FROM] = p->from, [CONV_TO] = p->to},
                                        .out = {*out},
                                        .vec = {w->conv},
                                        .state = {*past},
@@ -84,7 +84,11 @@ err_code block_add_ngrams(const struct pass *p, int64_t i, struct err *e)
                     &(struct op){.kind = OP_MATMUL, .in = {rows}, .out = {gated, value}, .weight = {w->key, w->value}});
     block_norm(p, &gated, &w->key_norm, n_embd, &gated);
     block_norm(p, &p->x, &w->x_norm, n_embd, &x);
-    backend_enqueue(p->b, &(struct op){.kind = OP_STREAMS_MATCH, .in = {gated, x, value}, .out = {gated}});
+    backend_enqueue(
+        p->b,
+        &(struct op){.kind = OP_STREAMS_MATCH,
+                     .in = {[STREAMS_MATCH_KEY] = gated, [STREAMS_MATCH_QUERY] = x, [STREAMS_MATCH_VALUE] = value},
+                     .out = {gated}});
     block_norm(p, &gated, &w->gated_norm, n_embd, &x);
     if (p->keeps_inputs)
         block_keep_rows(p, &x, &p->w->inputs.ngram);

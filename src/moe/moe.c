@@ -178,9 +178,12 @@ static void enqueue_route(struct backend *b, const struct moe_layer *l, const st
 {
     backend_enqueue(b, &(struct op){.kind = OP_ROUTE,
                                     .in = {*x, l->token_experts.buffer ? *tokens : (struct tensor){0}},
-                                    .out = {*ids, *weights, *scores},
+                                    .out = {[ROUTE_IDS] = *ids, [ROUTE_WEIGHTS] = *weights, [ROUTE_SCORES] = *scores},
                                     .weight = {l->router},
-                                    .vec = {l->router_bias, l->choice_bias, l->expert_scale, l->token_experts},
+                                    .vec = {[ROUTE_BIAS] = l->router_bias,
+                                            [ROUTE_CHOICE_BIAS] = l->choice_bias,
+                                            [ROUTE_EXPERT_SCALE] = l->expert_scale,
+                                            [ROUTE_TOKEN_EXPERTS] = l->token_experts},
                                     .route = {l->score, l->norm_weights, l->scale, l->n_group, l->n_group_used}});
 }
 
@@ -212,12 +215,17 @@ static void enqueue_combine(const struct moe_work *w, const struct moe_layer *l,
     const struct tensor weights = l->weighs_input ? (struct tensor){0} : c->weights;
     const struct tensor sum = cut(w->latent_sum, l->n_latent, c->x.ne[1], 1);
     if (!l->latent_up) {
-        backend_enqueue(
-            w->device,
-            &(struct op){.kind = OP_COMBINE, .in = {c->y, weights, c->shared, c->shared_weight}, .out = {*out}});
+        backend_enqueue(w->device, &(struct op){.kind = OP_COMBINE,
+                                                .in = {[COMBINE_Y] = c->y,
+                                                       [COMBINE_WEIGHTS] = weights,
+                                                       [COMBINE_SHARED] = c->shared,
+                                                       [COMBINE_SHARED_GATE] = c->shared_weight},
+                                                .out = {*out}});
         return;
     }
-    backend_enqueue(w->device, &(struct op){.kind = OP_COMBINE, .in = {c->y, weights}, .out = {sum}});
+    backend_enqueue(
+        w->device,
+        &(struct op){.kind = OP_COMBINE, .in = {[COMBINE_Y] = c->y, [COMBINE_WEIGHTS] = weights}, .out = {sum}});
     if (l->latent_norm.buffer)
         backend_enqueue(w->device, &(struct op){.kind = OP_RMS_NORM,
                                                 .in = {sum},

@@ -2,13 +2,14 @@
 
 void waves_enqueue(const struct waves *w, const struct tensor *slots)
 {
-    backend_enqueue(w->device,
-                    &(struct op){.kind = OP_EXPERTS,
-                                 .in = {w->x, w->ids, *slots, w->weights},
-                                 .out = {w->y},
-                                 .vec = {w->bias[EXPERT_GATE], w->bias[EXPERT_UP], w->bias[EXPERT_DOWN]},
-                                 .slot_pool = experts_slot_pool(w->experts, w->layer),
-                                 .experts = {w->act, w->sort_cutoff, w->tensors, w->act_limit, w->act_up_limit}});
+    const struct op op = {
+        .kind = OP_EXPERTS,
+        .in = {[EXPERTS_X] = w->x, [EXPERTS_IDS] = w->ids, [EXPERTS_SLOTS] = *slots, [EXPERTS_WEIGHTS] = w->weights},
+        .out = {w->y},
+        .vec = {w->bias[EXPERT_GATE], w->bias[EXPERT_UP], w->bias[EXPERT_DOWN]},
+        .slot_pool = experts_slot_pool(w->experts, w->layer),
+        .experts = {w->act, w->sort_cutoff, w->tensors, w->act_limit, w->act_up_limit}};
+    backend_enqueue(w->device, &op);
 }
 
 err_code waves_next(const struct waves *w, int64_t *n, struct err *e)
