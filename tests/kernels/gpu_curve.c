@@ -137,7 +137,7 @@ static void run_tokens(struct curve *c, const struct op *op)
         int32_t ids[N_USED];
         for (int i = 0; i < N_USED; i++)
             ids[i] = (t * N_USED + i) * 5 % N_EXPERT;
-        backend_write(c->gpu, &op->in[1], ids);
+        backend_write(c->gpu, &op->in[EXPERTS_IDS], ids);
         backend_enqueue(c->gpu, op);
         check(backend_wait(c->gpu, backend_fence(c->gpu), &e), &e);
     }
@@ -157,8 +157,10 @@ static void print_experts(struct curve *c)
     for (int i = 0; i < N_USED; i++)
         weights[i] = 1;
     struct op op = {.kind = OP_EXPERTS,
-                    .in = {numbers(c, ELEM_F32, N_EMBD, 1, x), numbers(c, ELEM_I32, N_USED, 1, ids),
-                           numbers(c, ELEM_I32, N_EXPERT, 1, slots), numbers(c, ELEM_F32, N_USED, 1, weights)},
+                    .in = {[EXPERTS_X] = numbers(c, ELEM_F32, N_EMBD, 1, x),
+                           [EXPERTS_IDS] = numbers(c, ELEM_I32, N_USED, 1, ids),
+                           [EXPERTS_SLOTS] = numbers(c, ELEM_I32, N_EXPERT, 1, slots),
+                           [EXPERTS_WEIGHTS] = numbers(c, ELEM_F32, N_USED, 1, weights)},
                     .slot_pool = fill_slots(c),
                     .experts = {ACT_SILU, N_TOKEN}};
     struct err e;
@@ -172,7 +174,7 @@ static void print_experts(struct curve *c)
         best_wall = w < best_wall ? w : best_wall;
     }
     printf("%-7s %7.2f ms a token, %7.2f ms of the processor\n", c->q->name, best_wall, best);
-    for (int i = 0; i < 4; i++)
+    for (int i = EXPERTS_X; i <= EXPERTS_WEIGHTS; i++)
         backend_buffer_close(c->gpu, &op.in[i].buffer);
     backend_buffer_close(c->gpu, &op.out[0].buffer);
     backend_slot_pool_close(c->gpu, &op.slot_pool);

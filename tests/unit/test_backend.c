@@ -347,8 +347,18 @@ static void store_tokens(struct fixture *f, const struct attn *a, const struct t
                          const struct tensor *pos)
 {
     const struct tensor table = list_part(a->ttable, 0, pos->ne[0]);
-    backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {*k, *pos, table, a->tpages}, .state = {a->tk}});
-    backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {*v, *pos, table, a->tpages}, .state = {a->tv}});
+    backend_enqueue(
+        f->device,
+        &(struct op){
+            .kind = OP_KV_STORE,
+            .in = {[KV_STORE_X] = *k, [KV_STORE_POS] = *pos, [KV_STORE_TABLE] = table, [KV_STORE_PAGES] = a->tpages},
+            .state = {a->tk}});
+    backend_enqueue(
+        f->device,
+        &(struct op){
+            .kind = OP_KV_STORE,
+            .in = {[KV_STORE_X] = *v, [KV_STORE_POS] = *pos, [KV_STORE_TABLE] = table, [KV_STORE_PAGES] = a->tpages},
+            .state = {a->tv}});
 }
 
 /* Random queries, and a cache of random keys and values; k and v become what the cache holds of them. */
@@ -400,9 +410,12 @@ static void run_attn(struct fixture *f, const struct attn *a, int64_t window, bo
     struct tensor out = tensor_rows(a->tout, t0, n);
     struct op op = {
         .kind = OP_ATTENTION,
-        .in = {tensor_rows(a->tq, t0, n), list_part(a->tpos, t0, n), list_part(a->ttable, t0, n), a->tpages},
+        .in = {[ATTENTION_Q] = tensor_rows(a->tq, t0, n),
+               [ATTENTION_POS] = list_part(a->tpos, t0, n),
+               [ATTENTION_TABLE] = list_part(a->ttable, t0, n),
+               [ATTENTION_PAGES] = a->tpages},
         .out = {out},
-        .state = {a->tk, a->tv},
+        .state = {[ATTENTION_K] = a->tk, [ATTENTION_V] = a->tv},
         .attention = {
             .n_head = A_HEAD, .scale = A_SCALE, .window = window, .chunked = a->chunked, .softcap = a->softcap}};
     if (sinks)
@@ -630,14 +643,15 @@ static void convolution_is_causal_and_carries_its_inputs_over(void **state)
         fill(f, w, (size_t)(n_tap * N));
         fill(f, bias, N);
         struct op op = {.kind = OP_CONV,
-                        .in = {tensor_f32(f, N, R_M, 1, x + past * N), tensor_i32(f, R_M, 1, page_0),
-                               tensor_i32(f, R_M, 1, page_0)},
+                        .in = {[CONV_X] = tensor_f32(f, N, R_M, 1, x + past * N),
+                               [CONV_FROM] = tensor_i32(f, R_M, 1, page_0),
+                               [CONV_TO] = tensor_i32(f, R_M, 1, page_0)},
                         .out = {tensor_f32(f, N, R_M, 1, NULL)},
                         .vec = {tensor_f32(f, N, n_tap, 1, w)},
                         .state = {paged_zeros(f, ELEM_F32, N, past, 1, 1, false)},
                         .conv = {has_silu}};
         if (has_bias)
-            op.vec[1] = tensor_f32(f, N, 1, 1, bias);
+            op.vec[CONV_BIAS] = tensor_f32(f, N, 1, 1, bias);
         run_pieces(f, &op, x, R_M, got, after);
         for (int t = 0; t < R_M; t++)
             for (int i = 0; i < N; i++) {
@@ -668,8 +682,8 @@ static void layer_norm_takes_the_mean_away(void **state)
         struct tensor tw = tensor_f32(f, N, 1, 1, w), tb = tensor_f32(f, N, 1, 1, bias);
         struct op op = {.kind = OP_LAYER_NORM, .in = {in}, .out = {out}, .norm = {.eps = 1e-6f}};
         if (!is_bare) {
-            op.vec[0] = tw;
-            op.vec[1] = tb;
+            op.vec[NORM_W] = tw;
+            op.vec[NORM_BIAS] = tb;
         }
         backend_enqueue(f->device, &op);
         assert_int_equal(backend_read(f->device, &out, got, &e), ERR_OK);
@@ -824,18 +838,20 @@ static void expect_recurrence(struct fixture *f, bool is_space, int n_decay, flo
             d->a[i] = -fabsf(d->a[i]) / 4;
         struct op op = {
             .kind = OP_DELTA,
-            .in = {tensor_f32(f, D_MIXED, R_M, 1, d->x), tensor_f32(f, n_alpha, R_M, 1, d->alpha),
-                   tensor_f32(f, D_HEAD_V, R_M, 1, d->beta), tensor_i32(f, R_M, 1, page_0),
-                   tensor_i32(f, R_M, 1, page_0)},
+            .in = {[DELTA_QKV] = tensor_f32(f, D_MIXED, R_M, 1, d->x),
+                   [DELTA_ALPHA] = tensor_f32(f, n_alpha, R_M, 1, d->alpha),
+                   [DELTA_BETA] = tensor_f32(f, D_HEAD_V, R_M, 1, d->beta),
+                   [DELTA_FROM] = tensor_i32(f, R_M, 1, page_0),
+                   [DELTA_TO] = tensor_i32(f, R_M, 1, page_0)},
             .out = {tensor_f32(f, D_HEAD_V * D_V, R_M, 1, NULL)},
-            .vec = {tensor_f32(f, n_alpha, 1, 1, d->dt), tensor_f32(f, D_HEAD_V, 1, 1, d->a)},
+            .vec = {[DELTA_DT] = tensor_f32(f, n_alpha, 1, 1, d->dt), [DELTA_A] = tensor_f32(f, D_HEAD_V, 1, 1, d->a)},
             .state = {paged_zeros(f, ELEM_F32, D_K, D_V, D_HEAD_V, 1, false)},
             .delta = {.n_head_k = D_HEAD_K, .grouped = grouped, .eps = D_EPS, .min_log_decay = min_log_decay}};
         if (is_space) {
             op.kind = OP_SSM;
-            backend_buffer_close(f->device, &op.in[2].buffer);
-            op.in[2] = (struct tensor){0};
-            op.vec[2] = tensor_f32(f, D_HEAD_V, 1, 1, d->skip);
+            backend_buffer_close(f->device, &op.in[DELTA_BETA].buffer);
+            op.in[DELTA_BETA] = (struct tensor){0};
+            op.vec[SSM_SKIP] = tensor_f32(f, D_HEAD_V, 1, 1, d->skip);
         }
         run_pieces(f, &op, d->state, R_M, d->out, d->after);
         for (int head = 0; head < D_HEAD_V; head++)
@@ -941,12 +957,14 @@ static void run_experts(struct fixture *f, const struct moe *m, const int32_t *t
 {
     struct err e;
     struct tensor slots = tensor_i32(f, N_EXPERT, 1, table), out = tensor_f32(f, N_EMBD, N_USED, M, y);
-    backend_enqueue(f->device, &(struct op){.kind = OP_EXPERTS,
-                                            .in = {m->tx, m->tids, slots},
-                                            .out = {out},
-                                            .vec = {m->tbias[0], m->tbias[1], m->tbias[2]},
-                                            .slot_pool = m->slot_pool,
-                                            .experts = {ACT_SILU, sort_cutoff}});
+    backend_enqueue(
+        f->device,
+        &(struct op){.kind = OP_EXPERTS,
+                     .in = {[EXPERTS_X] = m->tx, [EXPERTS_IDS] = m->tids, [EXPERTS_SLOTS] = slots},
+                     .out = {out},
+                     .vec = {[EXPERT_GATE] = m->tbias[0], [EXPERT_UP] = m->tbias[1], [EXPERT_DOWN] = m->tbias[2]},
+                     .slot_pool = m->slot_pool,
+                     .experts = {ACT_SILU, sort_cutoff}});
     assert_int_equal(backend_read(f->device, &out, y, &e), ERR_OK);
     backend_buffer_close(f->device, &slots.buffer);
     backend_buffer_close(f->device, &out.buffer);
@@ -1034,7 +1052,7 @@ static void run_raw(struct fixture *f, struct slot_pool *slot_pool, const float 
     struct tensor slots = tensor_i32(f, N_EXPERT, 1, table), out = tensor_f32(f, RAW_EMBD, N_USED, n_tok, NULL);
     struct tensor tx = tensor_f32(f, RAW_EMBD, n_tok, 1, x), tids = tensor_i32(f, N_USED, n_tok, ids);
     backend_enqueue(f->device, &(struct op){.kind = OP_EXPERTS,
-                                            .in = {tx, tids, slots},
+                                            .in = {[EXPERTS_X] = tx, [EXPERTS_IDS] = tids, [EXPERTS_SLOTS] = slots},
                                             .out = {out},
                                             .slot_pool = slot_pool,
                                             .experts = {ACT_SILU, sort_cutoff}});
@@ -1240,10 +1258,17 @@ static void combine_adds_in_rank_order_and_shared_last(void **state)
     struct tensor ty = tensor_f32(f, 1, 3, 1, y), tw = tensor_f32(f, 3, 1, 1, w), ts = tensor_f32(f, 1, 1, 1, shared);
     struct tensor tg = tensor_f32(f, 1, 1, 1, gate), out = tensor_f32(f, 1, 1, 1, NULL);
     float got;
-    backend_enqueue(f->device, &(struct op){.kind = OP_COMBINE, .in = {ty, tw, ts}, .out = {out}});
+    backend_enqueue(f->device, &(struct op){.kind = OP_COMBINE,
+                                            .in = {[COMBINE_Y] = ty, [COMBINE_WEIGHTS] = tw, [COMBINE_SHARED] = ts},
+                                            .out = {out}});
     assert_int_equal(backend_read(f->device, &out, &got, &e), ERR_OK);
     assert_true(got == 1.25f);
-    backend_enqueue(f->device, &(struct op){.kind = OP_COMBINE, .in = {ty, tw, ts, tg}, .out = {out}});
+    backend_enqueue(
+        f->device,
+        &(struct op){
+            .kind = OP_COMBINE,
+            .in = {[COMBINE_Y] = ty, [COMBINE_WEIGHTS] = tw, [COMBINE_SHARED] = ts, [COMBINE_SHARED_GATE] = tg},
+            .out = {out}});
     assert_int_equal(backend_read(f->device, &out, &got, &e), ERR_OK);
     assert_true(got == 1.125f); /* sigmoid(0) is a half */
     struct tensor *all[] = {&ty, &tw, &ts, &tg, &out};

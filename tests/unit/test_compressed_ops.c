@@ -201,14 +201,18 @@ static float *attend(struct fixture *f, const struct caches *c, const struct bat
     float *y = malloc(tensor_bytes(&out));
     make_lists(f, b, &pos, &table);
     struct op op = {.kind = OP_ATTENTION,
-                    .in = {q, pos, table, c->k.tpages, [5] = c->entries.tpages},
+                    .in = {[ATTENTION_Q] = q,
+                           [ATTENTION_POS] = pos,
+                           [ATTENTION_TABLE] = table,
+                           [ATTENTION_PAGES] = c->k.tpages,
+                           [ATTENTION_ENTRY_PAGES] = c->entries.tpages},
                     .out = {out},
-                    .state = {c->k.s, c->k.s, c->entries.s},
+                    .state = {[ATTENTION_K] = c->k.s, [ATTENTION_V] = c->k.s, [ATTENTION_ENTRIES] = c->entries.s},
                     .attention = {.n_head = HEAD, .scale = 1, .window = how->window, .ratio = how->ratio}};
     if (how->has_sinks)
         op.vec[0] = tsinks;
     if (how->n_chosen)
-        op.in[4] = chosen = batch_chosen(f, b, how);
+        op.in[ATTENTION_CHOSEN] = chosen = batch_chosen(f, b, how);
     backend_enqueue(f->device, &op);
     read_back(f, &out, y);
     close_tensors(f, (struct tensor *[]){&pos, &table, &q, &out, &tsinks, &chosen}, 6);
@@ -350,7 +354,11 @@ static void an_index_chooses_entries(void **state)
         int32_t *got = malloc(tensor_bytes(&out));
         make_lists(f, &b, &pos, &table);
         backend_enqueue(f->device, &(struct op){.kind = OP_INDEX,
-                                                .in = {q, pos, table, c.tpages, weights},
+                                                .in = {[INDEX_Q] = q,
+                                                       [INDEX_POS] = pos,
+                                                       [INDEX_TABLE] = table,
+                                                       [INDEX_PAGES] = c.tpages,
+                                                       [INDEX_WEIGHTS] = weights},
                                                 .out = {out},
                                                 .state = {c.s},
                                                 .index = {.ratio = ratio}});
@@ -390,11 +398,13 @@ static void an_index_chooses_runs(void **state)
         struct tensor pos, table, q = batch_rows(f, &b, 3, HEAD * DK), out = tensor_i32(f, n, m, NULL);
         int32_t *got = malloc(tensor_bytes(&out));
         make_lists(f, &b, &pos, &table);
-        backend_enqueue(f->device, &(struct op){.kind = OP_INDEX,
-                                                .in = {q, pos, table, c.tpages},
-                                                .out = {out},
-                                                .state = {c.s},
-                                                .index = {.ratio = ratio, .spreads = true}});
+        backend_enqueue(
+            f->device,
+            &(struct op){.kind = OP_INDEX,
+                         .in = {[INDEX_Q] = q, [INDEX_POS] = pos, [INDEX_TABLE] = table, [INDEX_PAGES] = c.tpages},
+                         .out = {out},
+                         .state = {c.s},
+                         .index = {.ratio = ratio, .spreads = true}});
         read_back(f, &out, got);
         for (int64_t t = 0; t < m; t++)
             expect_runs(&c, row_at(&b, t), ratio, got + t * n, k);
@@ -477,11 +487,13 @@ static void entries_are_made_of_their_positions(void **state)
         }
         struct tensor tat = tensor_i32(f, E, 1, at), ttable = tensor_i32(f, E, 1, table);
         struct tensor bias = tensor_f32(f, c.width, c.ratio, 1, c.bias), out = tensor_f32(f, CHANNELS, E, 1, NULL);
-        backend_enqueue(f->device, &(struct op){.kind = OP_COMPRESS,
-                                                .in = {tat, ttable, c.x.tpages},
-                                                .out = {out},
-                                                .vec = {bias},
-                                                .state = {c.x.s, c.has_gate ? c.gate.s : no_cache}});
+        backend_enqueue(
+            f->device,
+            &(struct op){.kind = OP_COMPRESS,
+                         .in = {[COMPRESS_AT] = tat, [COMPRESS_TABLE] = ttable, [COMPRESS_PAGES] = c.x.tpages},
+                         .out = {out},
+                         .vec = {bias},
+                         .state = {c.x.s, c.has_gate ? c.gate.s : no_cache}});
         read_back(f, &out, got);
         for (int i = 0; i < E * CHANNELS; i++) {
             int e = i / CHANNELS;

@@ -905,11 +905,13 @@ static err_code run_experts(struct fixture *f, int64_t m, bool with_limit, float
     }
     if (with_limit)
         assert_true(mem_set_limit(mem_total_bytes(), reclaim, f->experts));
-    backend_enqueue(f->device, &(struct op){.kind = OP_EXPERTS,
-                                            .in = {x, ids, *experts_pin(f->experts, 0)},
-                                            .out = {out},
-                                            .slot_pool = experts_slot_pool(f->experts, 0),
-                                            .experts = {ACT_SILU, 1, NULL}});
+    backend_enqueue(
+        f->device,
+        &(struct op){.kind = OP_EXPERTS,
+                     .in = {[EXPERTS_X] = x, [EXPERTS_IDS] = ids, [EXPERTS_SLOTS] = *experts_pin(f->experts, 0)},
+                     .out = {out},
+                     .slot_pool = experts_slot_pool(f->experts, 0),
+                     .experts = {ACT_SILU, 1, NULL}});
     err_code code = backend_read(f->device, &out, y, &f->e);
     experts_unpin(f->experts, 0);
     mem_lift_limit();

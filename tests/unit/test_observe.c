@@ -191,8 +191,10 @@ static void experts_show_what_each_met(void **state)
         m->slots[i] = i == 2 ? -1 : N_EXPERT - 1 - i;
     struct slot_pool *slots = open_slots(f, m);
     struct op op = {.kind = OP_EXPERTS,
-                    .in = {tensor_f32(f, N_EMBD, M, 1, m->x), tensor_i32(f, N_USED, M, m->ids),
-                           tensor_i32(f, N_EXPERT, 1, m->slots), tensor_f32(f, N_USED, M, 1, m->weights)},
+                    .in = {[EXPERTS_X] = tensor_f32(f, N_EMBD, M, 1, m->x),
+                           [EXPERTS_IDS] = tensor_i32(f, N_USED, M, m->ids),
+                           [EXPERTS_SLOTS] = tensor_i32(f, N_EXPERT, 1, m->slots),
+                           [EXPERTS_WEIGHTS] = tensor_f32(f, N_USED, M, 1, m->weights)},
                     .out = {tensor_f32(f, N_EMBD, N_USED, M, NULL)},
                     .slot_pool = slots,
                     .experts = {ACT_SILU, M, tensors}};

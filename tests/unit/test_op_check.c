@@ -92,37 +92,54 @@ static struct op good(const struct operands *o, enum op_kind kind)
     case OP_ROPE_TABLE: return (struct op){.kind = kind, .in = {m}, .out = {rows(o, 16)}, .vec = {vec(o, 8)}};
     case OP_ROPE: return (struct op){.kind = kind, .in = {x, rows(o, 16)}, .out = {x}, .rope = {ROPE_NEOX, DIM, 16}};
     case OP_KV_STORE:
-        return (struct op){.kind = kind, .in = {rows(o, N_HEAD_KV * DIM), m, m, ints(o, 7)}, .state = {cache}};
+        return (struct op){.kind = kind,
+                           .in = {[KV_STORE_X] = rows(o, N_HEAD_KV * DIM),
+                                  [KV_STORE_POS] = m,
+                                  [KV_STORE_TABLE] = m,
+                                  [KV_STORE_PAGES] = ints(o, 7)},
+                           .state = {cache}};
     case OP_INDEX:
         return (struct op){.kind = kind,
-                           .in = {rows(o, N_HEAD * DIM), m, m, ints(o, 7), rows(o, N_HEAD)},
+                           .in = {[INDEX_Q] = rows(o, N_HEAD * DIM),
+                                  [INDEX_POS] = m,
+                                  [INDEX_TABLE] = m,
+                                  [INDEX_PAGES] = ints(o, 7),
+                                  [INDEX_WEIGHTS] = rows(o, N_HEAD)},
                            .out = {shape(o, ELEM_I32, 9, M, 1)},
                            .state = {state(o, DIM, ATTENTION_BLOCK, 1)}};
     case OP_ATTENTION:
         return (struct op){.kind = kind,
-                           .in = {rows(o, N_HEAD * DIM), m, m, ints(o, 7), shape(o, ELEM_I32, 9, M, 1)},
+                           .in = {[ATTENTION_Q] = rows(o, N_HEAD * DIM),
+                                  [ATTENTION_POS] = m,
+                                  [ATTENTION_TABLE] = m,
+                                  [ATTENTION_PAGES] = ints(o, 7),
+                                  [ATTENTION_CHOSEN] = shape(o, ELEM_I32, 9, M, 1)},
                            .out = {rows(o, N_HEAD * DIM)},
                            .vec = {vec(o, N_HEAD)},
-                           .state = {cache, cache},
+                           .state = {[ATTENTION_K] = cache, [ATTENTION_V] = cache},
                            .attention = {.n_head = N_HEAD, .scale = 1}};
     case OP_CONV:
         return (struct op){.kind = kind,
-                           .in = {x, m, m},
+                           .in = {[CONV_X] = x, [CONV_FROM] = m, [CONV_TO] = m},
                            .out = {x},
                            .vec = {shape(o, ELEM_F32, N_EMBD, N_TAP, 1), vec(o, N_EMBD)},
                            .state = {state(o, N_EMBD, N_TAP - 1, 1)}};
     case OP_DELTA:
         return (struct op){.kind = kind,
-                           .in = {rows(o, 2 * N_HEAD_KV * 8 + N_HEAD * 12), rows(o, N_HEAD), rows(o, N_HEAD), m, m},
+                           .in = {[DELTA_QKV] = rows(o, 2 * N_HEAD_KV * 8 + N_HEAD * 12),
+                                  [DELTA_ALPHA] = rows(o, N_HEAD),
+                                  [DELTA_BETA] = rows(o, N_HEAD),
+                                  [DELTA_FROM] = m,
+                                  [DELTA_TO] = m},
                            .out = {rows(o, N_HEAD * 12)},
-                           .vec = {vec(o, N_HEAD), vec(o, N_HEAD)},
+                           .vec = {[DELTA_DT] = vec(o, N_HEAD), [DELTA_A] = vec(o, N_HEAD)},
                            .state = {state(o, 8, 12, N_HEAD)},
                            .delta = {.n_head_k = N_HEAD_KV}};
     case OP_SSM: {
         struct op op = good(o, OP_DELTA);
         op.kind = kind;
-        op.in[2] = (struct tensor){0};
-        op.vec[2] = vec(o, N_HEAD);
+        op.in[DELTA_BETA] = (struct tensor){0};
+        op.vec[SSM_SKIP] = vec(o, N_HEAD);
         return op;
     }
     case OP_ACT_MUL:
@@ -135,31 +152,41 @@ static struct op good(const struct operands *o, enum op_kind kind)
     case OP_ROUTE:
         return (struct op){.kind = kind,
                            .in = {x},
-                           .out = {shape(o, ELEM_I32, N_USED, M, 1), rows(o, N_USED), rows(o, N_EXPERT)},
+                           .out = {[ROUTE_IDS] = shape(o, ELEM_I32, N_USED, M, 1),
+                                   [ROUTE_WEIGHTS] = rows(o, N_USED),
+                                   [ROUTE_SCORES] = rows(o, N_EXPERT)},
                            .weight = {o->w[1]},
-                           .vec = {vec(o, N_EXPERT), vec(o, N_EXPERT), vec(o, N_EXPERT)},
+                           .vec = {[ROUTE_BIAS] = vec(o, N_EXPERT),
+                                   [ROUTE_CHOICE_BIAS] = vec(o, N_EXPERT),
+                                   [ROUTE_EXPERT_SCALE] = vec(o, N_EXPERT)},
                            .route = {.scale = 1, .n_group = 4, .n_group_used = 2}};
     case OP_COMPRESS:
         return (struct op){.kind = kind,
-                           .in = {m, m, ints(o, 7)},
+                           .in = {[COMPRESS_AT] = m, [COMPRESS_TABLE] = m, [COMPRESS_PAGES] = ints(o, 7)},
                            .out = {rows(o, 16)},
                            .vec = {shape(o, ELEM_F32, 32, 4, 1)},
                            .state = {state(o, 32, ATTENTION_BLOCK, 1), state(o, 32, ATTENTION_BLOCK, 1)}};
     case OP_STREAMS_IN: {
         const struct tensor mix = rows(o, 24);
         return (struct op){.kind = kind,
-                           .in = {rows(o, 4 * 16), mix},
+                           .in = {[STREAMS_IN_X] = rows(o, 4 * 16), [STREAMS_IN_MIX] = mix},
                            .out = {rows(o, 16), mix},
                            .vec = {vec(o, 3), vec(o, 24)},
                            .streams = {.magnitude = 2, .n_iteration = 1}};
     }
     case OP_STREAMS_OUT: {
         const struct tensor streams = rows(o, 4 * 16);
-        return (struct op){.kind = kind, .in = {rows(o, 16), streams, rows(o, 24)}, .out = {streams}};
+        return (struct op){
+            .kind = kind,
+            .in = {[STREAMS_OUT_Y] = rows(o, 16), [STREAMS_OUT_X] = streams, [STREAMS_OUT_MIX] = rows(o, 24)},
+            .out = {streams}};
     }
     case OP_STREAMS_MATCH: {
         const struct tensor key = rows(o, 4 * 16);
-        return (struct op){.kind = kind, .in = {key, key, rows(o, 16)}, .out = {key}};
+        return (struct op){
+            .kind = kind,
+            .in = {[STREAMS_MATCH_KEY] = key, [STREAMS_MATCH_QUERY] = key, [STREAMS_MATCH_VALUE] = rows(o, 16)},
+            .out = {key}};
     }
     case OP_RESIDUALS:
         return (struct op){.kind = kind,
@@ -169,15 +196,23 @@ static struct op good(const struct operands *o, enum op_kind kind)
                            .residuals = {.n_banked = 2}};
     case OP_EXPERTS:
         return (struct op){.kind = kind,
-                           .in = {x, shape(o, ELEM_I32, N_USED, M, 1), ints(o, N_EXPERT), rows(o, N_USED)},
+                           .in = {[EXPERTS_X] = x,
+                                  [EXPERTS_IDS] = shape(o, ELEM_I32, N_USED, M, 1),
+                                  [EXPERTS_SLOTS] = ints(o, N_EXPERT),
+                                  [EXPERTS_WEIGHTS] = rows(o, N_USED)},
                            .out = {shape(o, ELEM_F32, N_EMBD, N_USED, M), shape(o, ELEM_F32, N_FF, N_USED, M)},
-                           .vec = {shape(o, ELEM_F32, N_FF, N_EXPERT, 1), shape(o, ELEM_F32, N_FF, N_EXPERT, 1),
-                                   shape(o, ELEM_F32, N_EMBD, N_EXPERT, 1)},
+                           .vec = {[EXPERT_GATE] = shape(o, ELEM_F32, N_FF, N_EXPERT, 1),
+                                   [EXPERT_UP] = shape(o, ELEM_F32, N_FF, N_EXPERT, 1),
+                                   [EXPERT_DOWN] = shape(o, ELEM_F32, N_EMBD, N_EXPERT, 1)},
                            .slot_pool = o->slots,
                            .experts = {.sort_cutoff = 1}};
     case OP_COMBINE:
-        return (struct op){
-            .kind = kind, .in = {shape(o, ELEM_F32, N_EMBD, N_USED, M), rows(o, N_USED), x, rows(o, 1)}, .out = {x}};
+        return (struct op){.kind = kind,
+                           .in = {[COMBINE_Y] = shape(o, ELEM_F32, N_EMBD, N_USED, M),
+                                  [COMBINE_WEIGHTS] = rows(o, N_USED),
+                                  [COMBINE_SHARED] = x,
+                                  [COMBINE_SHARED_GATE] = rows(o, 1)},
+                           .out = {x}};
     case OP_N_KIND: break;
     }
     fail();
@@ -290,12 +325,12 @@ static struct op good_blocks(const struct operands *o, enum op_kind kind)
 {
     struct op op = good(o, kind);
     if (kind == OP_INDEX) {
-        op.in[4] = (struct tensor){0};
+        op.in[INDEX_WEIGHTS] = (struct tensor){0};
         op.out[0] = shape(o, ELEM_I32, N_HEAD * N_BLOCK, M, 1);
         op.index.block = 2 * ATTENTION_BLOCK;
         op.index.n_local = N_BLOCK;
     } else {
-        op.in[4] = shape(o, ELEM_I32, N_HEAD_KV * N_BLOCK, M, 1);
+        op.in[ATTENTION_CHOSEN] = shape(o, ELEM_I32, N_HEAD_KV * N_BLOCK, M, 1);
         op.attention.chosen_block = 2 * ATTENTION_BLOCK;
     }
     return op;
@@ -341,8 +376,8 @@ static void parameters_out_of_range_are_refused(void **test_state)
     local.index.n_local = N_BLOCK + 1;
     apart_index.index.ratio = 4;
     short_blocks.attention.chosen_block = ATTENTION_BLOCK + 1;
-    odd_blocks.in[4].ne[0]--;
-    unchosen.in[4].buffer = NULL;
+    odd_blocks.in[ATTENTION_CHOSEN].ne[0]--;
+    unchosen.in[ATTENTION_CHOSEN].buffer = NULL;
     const struct op *all[] = {&norm,       &heads,    &rope,        &attention,  &slice,    &route,       &experts,
                               &delta,      &far,      &index,       &beside,     &iterated, &single,      &apart,
                               &capped,     &clamp,    &short_index, &odd_index,  &local,    &apart_index, &short_blocks,
@@ -357,18 +392,18 @@ static void gated_streams_have_a_mix_of_one_number_each_or_none(void **test_stat
     struct fixture *f = *test_state;
     struct operands o = open_operands(f);
     struct op in = good(&o, OP_STREAMS_IN), out = good(&o, OP_STREAMS_OUT);
-    in.in[2] = rows(&o, 4 * 16);
+    in.in[STREAMS_IN_GATE] = rows(&o, 4 * 16);
     assert_false(passes(f, &in));
-    in.in[1] = in.out[1] = out.in[2] = rows(&o, 4);
-    in.vec[0] = in.vec[1] = (struct tensor){0};
+    in.in[STREAMS_IN_MIX] = in.out[STREAMS_IN_MIXED] = out.in[STREAMS_OUT_MIX] = rows(&o, 4);
+    in.vec[STREAMS_IN_SCALE] = in.vec[STREAMS_IN_BASE] = (struct tensor){0};
     assert_true(passes(f, &in) && passes(f, &out));
     in.streams.magnitude = 0;
     assert_false(passes(f, &in));
-    in.in[1] = in.out[1] = (struct tensor){0};
+    in.in[STREAMS_IN_MIX] = in.out[STREAMS_IN_MIXED] = (struct tensor){0};
     assert_true(passes(f, &in));
-    in.in[2] = rows(&o, 4 * 16 - 1);
+    in.in[STREAMS_IN_GATE] = rows(&o, 4 * 16 - 1);
     assert_false(passes(f, &in));
-    in.in[2] = (struct tensor){0};
+    in.in[STREAMS_IN_GATE] = (struct tensor){0};
     assert_true(passes(f, &in));
     close_operands(f, &o);
 }
@@ -378,7 +413,7 @@ static void runs_are_put_out_whole_and_what_is_behind_them(void **test_state)
     struct fixture *f = *test_state;
     struct operands o = open_operands(f);
     struct op op = good(&o, OP_INDEX);
-    op.in[4] = (struct tensor){0};
+    op.in[INDEX_WEIGHTS] = (struct tensor){0};
     assert_true(passes(f, &op));
     op.index.spreads = true;
     assert_false(passes(f, &op));
@@ -396,7 +431,7 @@ static void entries_may_be_plain_means(void **test_state)
     struct fixture *f = *test_state;
     struct operands o = open_operands(f);
     struct op op = good(&o, OP_COMPRESS);
-    op.state[1] = (struct paged){0};
+    op.state[COMPRESS_GATE] = (struct paged){0};
     assert_true(passes(f, &op));
     close_operands(f, &o);
 }
@@ -415,8 +450,8 @@ static void decays_are_of_heads_or_their_key_dimensions(void **test_state)
     struct operands o = open_operands(f);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct op op = good(&o, all[i].kind);
-        op.in[1] = rows(&o, all[i].n_alpha);
-        op.vec[0] = vec(&o, all[i].n_dt);
+        op.in[DELTA_ALPHA] = rows(&o, all[i].n_alpha);
+        op.vec[DELTA_DT] = vec(&o, all[i].n_dt);
         assert_int_equal(passes(f, &op), all[i].passes);
     }
     close_operands(f, &o);
@@ -450,14 +485,14 @@ static void gates_are_shorter_by_a_whole_factor(void **test_state)
     struct fixture *f = *test_state;
     struct operands o = open_operands(f);
     struct op op = good(&o, OP_ACT_MUL);
-    op.in[0] = rows(&o, N_EMBD / 4);
+    op.in[ACT_MUL_GATE] = rows(&o, N_EMBD / 4);
     assert_true(passes(f, &op));
     op.act_limit = 1;
     assert_false(passes(f, &op));
     op.act_limit = 0;
-    op.in[0] = rows(&o, N_EMBD - 1);
+    op.in[ACT_MUL_GATE] = rows(&o, N_EMBD - 1);
     assert_false(passes(f, &op));
-    op.in[0] = rows(&o, 2 * N_EMBD);
+    op.in[ACT_MUL_GATE] = rows(&o, 2 * N_EMBD);
     assert_false(passes(f, &op));
     close_operands(f, &o);
 }

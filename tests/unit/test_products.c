@@ -226,22 +226,23 @@ static void expect_choice(const struct routing *d, const struct op *op, int t)
     int32_t ids[R_USED];
     const int32_t *given = d->given + d->tokens[t] * R_USED;
     for (int e = 0; e < R_EXPERT; e++) {
-        double sum = op->vec[0].buffer ? d->bias[e] : 0;
+        double sum = op->vec[ROUTE_BIAS].buffer ? d->bias[e] : 0;
         for (int k = 0; k < R_K; k++)
             sum += (double)d->router[e * R_K + k] * (double)d->x[t * R_K + k];
         logits[e] = (float)sum;
     }
-    route_choose(best_kernels(), &(struct route_token){.op = op,
-                                                       .bias = op->vec[1].buffer ? d->choice_bias : NULL,
-                                                       .expert_scale = op->vec[2].buffer ? d->factors : NULL,
-                                                       .n = R_EXPERT,
-                                                       .k = R_USED,
-                                                       .logits = logits,
-                                                       .choice = work,
-                                                       .given = op->vec[3].buffer ? given : NULL,
-                                                       .ids = ids,
-                                                       .weights = weights,
-                                                       .scores = scores});
+    route_choose(best_kernels(),
+                 &(struct route_token){.op = op,
+                                       .bias = op->vec[ROUTE_CHOICE_BIAS].buffer ? d->choice_bias : NULL,
+                                       .expert_scale = op->vec[ROUTE_EXPERT_SCALE].buffer ? d->factors : NULL,
+                                       .n = R_EXPERT,
+                                       .k = R_USED,
+                                       .logits = logits,
+                                       .choice = work,
+                                       .given = op->vec[ROUTE_TOKEN_EXPERTS].buffer ? given : NULL,
+                                       .ids = ids,
+                                       .weights = weights,
+                                       .scores = scores});
     assert_memory_equal(d->ids + t * R_USED, ids, sizeof ids);
     for (int r = 0; r < R_USED; r++)
         assert_true(fabsf(d->weights[t * R_USED + r] - weights[r]) < 1e-5f);
@@ -266,22 +267,27 @@ static void routers_of_each_kind_choose_as_the_reference(void **state)
     struct weight *w = weight_from(f, QUANT_F32, R_K, R_EXPERT, d->router);
     struct tensor x = tensor_f32(f, R_K, MAX_M, 1, d->x), ids = tensor_i32(f, R_USED, MAX_M, NULL);
     struct tensor weights = tensor_f32(f, R_USED, MAX_M, 1, NULL), scores = tensor_f32(f, R_EXPERT, MAX_M, 1, NULL);
-    struct tensor vec[4] = {tensor_f32(f, R_EXPERT, 1, 1, d->bias), tensor_f32(f, R_EXPERT, 1, 1, d->choice_bias),
-                            tensor_f32(f, R_EXPERT, 1, 1, d->factors), tensor_i32(f, R_USED, R_VOCAB, d->given)};
+    struct tensor vec[] = {[ROUTE_BIAS] = tensor_f32(f, R_EXPERT, 1, 1, d->bias),
+                           [ROUTE_CHOICE_BIAS] = tensor_f32(f, R_EXPERT, 1, 1, d->choice_bias),
+                           [ROUTE_EXPERT_SCALE] = tensor_f32(f, R_EXPERT, 1, 1, d->factors),
+                           [ROUTE_TOKEN_EXPERTS] = tensor_i32(f, R_USED, R_VOCAB, d->given)};
     struct tensor tokens = tensor_i32(f, MAX_M, 1, d->tokens);
     for (int kind = 0; kind < 48; kind++) {
-        struct op op = {.kind = OP_ROUTE, .in = {x, tokens}, .out = {ids, weights, scores}, .weight = {w}};
+        struct op op = {.kind = OP_ROUTE,
+                        .in = {x, tokens},
+                        .out = {[ROUTE_IDS] = ids, [ROUTE_WEIGHTS] = weights, [ROUTE_SCORES] = scores},
+                        .weight = {w}};
         bool has_groups = kind / 8 % 2, is_given = kind % 3 == 2;
         op.route.score = kind % 4;
         op.route.norm_weights = kind / 4 % 2;
         op.route.scale = 1.5f;
         op.route.n_group = has_groups ? 8 : 1;
         op.route.n_group_used = has_groups ? 3 : 1;
-        for (int i = 0; i < 3; i++)
+        for (int i = ROUTE_BIAS; i <= ROUTE_EXPERT_SCALE; i++)
             if ((kind * 5) >> i & 1 || kind > 24)
                 op.vec[i] = vec[i];
         if (is_given)
-            op.vec[3] = vec[3];
+            op.vec[ROUTE_TOKEN_EXPERTS] = vec[ROUTE_TOKEN_EXPERTS];
         backend_enqueue(f->device, &op);
         assert_int_equal(backend_read(f->device, &ids, d->ids, &e), ERR_OK);
         read_back(f, &weights, d->weights);
@@ -313,7 +319,7 @@ static void a_router_survives_what_is_no_number(void **state)
         struct tensor tw = tensor_f32(f, USED, 1, 1, NULL), bias = tensor_f32(f, N, 1, 1, odd[i]);
         backend_enqueue(f->device, &(struct op){.kind = OP_ROUTE,
                                                 .in = {tx},
-                                                .out = {tids, tw},
+                                                .out = {[ROUTE_IDS] = tids, [ROUTE_WEIGHTS] = tw},
                                                 .weight = {w},
                                                 .vec = {[1] = bias},
                                                 .route = {ROUTE_SIGMOID, true, 1, 1, 1}});
@@ -418,12 +424,14 @@ static void check_mixture(struct fixture *f, struct mixture *d, const struct qua
     struct tensor weights = tensor_f32(f, E_USED, MAX_M, 1, d->weights);
     for (int sorted = 0; sorted < 2; sorted++) {
         backend_clear(f->device, &y);
-        backend_enqueue(f->device,
-                        &(struct op){.kind = OP_EXPERTS,
-                                     .in = {x, ids, slots, weights},
-                                     .out = {y},
-                                     .slot_pool = s,
-                                     .experts = {.act = act, .sort_cutoff = sorted ? 1 : MAX_M, .act_limit = limit}});
+        backend_enqueue(
+            f->device,
+            &(struct op){
+                .kind = OP_EXPERTS,
+                .in = {[EXPERTS_X] = x, [EXPERTS_IDS] = ids, [EXPERTS_SLOTS] = slots, [EXPERTS_WEIGHTS] = weights},
+                .out = {y},
+                .slot_pool = s,
+                .experts = {.act = act, .sort_cutoff = sorted ? 1 : MAX_M, .act_limit = limit}});
         read_back(f, &y, d->y[sorted]);
     }
     assert_memory_equal(d->y[0], d->y[1], sizeof d->y[0]);

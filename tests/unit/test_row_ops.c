@@ -406,7 +406,12 @@ static void heads_are_rotated_from_any_element_on_and_back(void **state)
         backend_enqueue(
             f->device,
             &(struct op){.kind = OP_ROPE, .in = {k, table}, .out = {k}, .rope = {mode, ROPE_DIM, N_ROT, k_off}});
-        backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {k, at, lists, pages}, .state = {cache}});
+        backend_enqueue(
+            f->device,
+            &(struct op){
+                .kind = OP_KV_STORE,
+                .in = {[KV_STORE_X] = k, [KV_STORE_POS] = at, [KV_STORE_TABLE] = lists, [KV_STORE_PAGES] = pages},
+                .state = {cache}});
         read_back(f, &q, got);
         expect_rotated(x, got, mode, q_off, &angles);
         read_back(f, &k, got);
@@ -484,12 +489,15 @@ static void expect_streams(struct fixture *f, struct streams *s)
     struct tensor scale = tensor_f32(f, mixes ? 3 : s->n_mix / n, 1, 1, s->scale),
                   base = tensor_f32(f, s->n_mix, 1, 1, s->base);
     backend_enqueue(f->device, &(struct op){.kind = OP_STREAMS_IN,
-                                            .in = {tx, tmix},
+                                            .in = {[STREAMS_IN_X] = tx, [STREAMS_IN_MIX] = tmix},
                                             .out = {h, tmix},
                                             .vec = {scale, base},
                                             .streams = {(float)s->eps, (float)s->magnitude, s->n_iteration}});
     if (has_out)
-        backend_enqueue(f->device, &(struct op){.kind = OP_STREAMS_OUT, .in = {ty, tx, tmix}, .out = {tx}});
+        backend_enqueue(f->device,
+                        &(struct op){.kind = OP_STREAMS_OUT,
+                                     .in = {[STREAMS_OUT_Y] = ty, [STREAMS_OUT_X] = tx, [STREAMS_OUT_MIX] = tmix},
+                                     .out = {tx}});
     read_back(f, &h, y);
     read_back(f, &tx, x);
     read_back(f, &tmix, mix);
@@ -557,12 +565,18 @@ static void streams_are_gated_element_by_element(void **state)
                       ty = tensor_f32(f, S_N, M, 1, y), th = tensor_f32(f, S_N, M, 1, NULL),
                       tmix = tensor_f32(f, n, M, 1, mix);
         const struct tensor none = {0}, by = has_mix ? tmix : none;
-        backend_enqueue(f->device, &(struct op){.kind = OP_STREAMS_IN,
-                                                .in = {tx, by, has_gate ? tgate : none},
-                                                .out = {th, by},
-                                                .streams = {.magnitude = 1.5f}});
+        backend_enqueue(
+            f->device,
+            &(struct op){
+                .kind = OP_STREAMS_IN,
+                .in = {[STREAMS_IN_X] = tx, [STREAMS_IN_MIX] = by, [STREAMS_IN_GATE] = has_gate ? tgate : none},
+                .out = {th, by},
+                .streams = {.magnitude = 1.5f}});
         if (has_mix)
-            backend_enqueue(f->device, &(struct op){.kind = OP_STREAMS_OUT, .in = {ty, tx, tmix}, .out = {tx}});
+            backend_enqueue(f->device,
+                            &(struct op){.kind = OP_STREAMS_OUT,
+                                         .in = {[STREAMS_OUT_Y] = ty, [STREAMS_OUT_X] = tx, [STREAMS_OUT_MIX] = tmix},
+                                         .out = {tx}});
         read_back(f, &th, h);
         read_back(f, &tx, out);
         for (int t = 0; t < M; t++) {
@@ -597,7 +611,11 @@ static void values_go_to_streams_as_keys_and_queries_match(void **state)
     fill(f, value, M * S_N);
     struct tensor tkey = tensor_f32(f, N * S_N, M, 1, key), tquery = tensor_f32(f, N * S_N, M, 1, query),
                   tvalue = tensor_f32(f, S_N, M, 1, value);
-    backend_enqueue(f->device, &(struct op){.kind = OP_STREAMS_MATCH, .in = {tkey, tquery, tvalue}, .out = {tkey}});
+    backend_enqueue(
+        f->device,
+        &(struct op){.kind = OP_STREAMS_MATCH,
+                     .in = {[STREAMS_MATCH_KEY] = tkey, [STREAMS_MATCH_QUERY] = tquery, [STREAMS_MATCH_VALUE] = tvalue},
+                     .out = {tkey}});
     read_back(f, &tkey, got);
     for (int i = 0; i < M * N; i++) {
         double s = 0, root;

@@ -121,10 +121,19 @@ static void store(struct fixture *f, const struct caches *c, const struct batch 
     struct tensor pos, table;
     struct tensor k = batch_rows(f, b, 1, DK * c->k.page.ne[2]), v = batch_rows(f, b, 2, DV * HEAD_KV);
     make_lists(f, c, b, &pos, &table);
-    backend_enqueue(f->device, &(struct op){.kind = OP_KV_STORE, .in = {k, pos, table, c->tpages}, .state = {c->k}});
+    backend_enqueue(
+        f->device,
+        &(struct op){
+            .kind = OP_KV_STORE,
+            .in = {[KV_STORE_X] = k, [KV_STORE_POS] = pos, [KV_STORE_TABLE] = table, [KV_STORE_PAGES] = c->tpages},
+            .state = {c->k}});
     if (!c->is_latent)
-        backend_enqueue(f->device,
-                        &(struct op){.kind = OP_KV_STORE, .in = {v, pos, table, c->tpages}, .state = {c->v}});
+        backend_enqueue(
+            f->device,
+            &(struct op){
+                .kind = OP_KV_STORE,
+                .in = {[KV_STORE_X] = v, [KV_STORE_POS] = pos, [KV_STORE_TABLE] = table, [KV_STORE_PAGES] = c->tpages},
+                .state = {c->v}});
     assert_int_equal(backend_wait(f->device, backend_fence(f->device), &e), ERR_OK);
     close_tensors(f, (struct tensor *[]){&k, &v, &pos, &table}, 4);
 }
@@ -251,15 +260,15 @@ static float *attend(struct fixture *f, const struct caches *c, const struct bat
     make_lists(f, c, b, &pos, &table);
     struct op op = {
         .kind = OP_ATTENTION,
-        .in = {q, pos, table, c->tpages},
+        .in = {[ATTENTION_Q] = q, [ATTENTION_POS] = pos, [ATTENTION_TABLE] = table, [ATTENTION_PAGES] = c->tpages},
         .out = {out},
-        .state = {c->k, c->v},
+        .state = {[ATTENTION_K] = c->k, [ATTENTION_V] = c->v},
         .attention = {
             .n_head = HEAD, .scale = 1, .window = how->window, .chunked = how->chunked, .softcap = how->softcap}};
     if (how->has_sinks)
         op.vec[0] = tsinks;
     if (how->n_chosen)
-        op.in[4] = chosen = batch_chosen(f, b, how);
+        op.in[ATTENTION_CHOSEN] = chosen = batch_chosen(f, b, how);
     op.attention.chosen_block = how->block;
     pool_use(f->pool, how->n_thread);
     backend_enqueue(f->device, &op);
@@ -498,7 +507,11 @@ static int32_t *index_rows(struct fixture *f, const struct caches *c, const stru
     make_lists(f, c, b, &pos, &table);
     pool_use(f->pool, n_thread);
     backend_enqueue(f->device, &(struct op){.kind = OP_INDEX,
-                                            .in = {q, pos, table, c->tpages, weights},
+                                            .in = {[INDEX_Q] = q,
+                                                   [INDEX_POS] = pos,
+                                                   [INDEX_TABLE] = table,
+                                                   [INDEX_PAGES] = c->tpages,
+                                                   [INDEX_WEIGHTS] = weights},
                                             .out = {out},
                                             .state = {c->k},
                                             .index = {.block = x->block, .n_local = x->n_local}});
@@ -583,9 +596,14 @@ static void an_index_chooses_among_thousands(void **state)
     struct tensor q = batch_rows(f, &b, 3, HEAD * DK), weights = batch_rows(f, &b, 4, HEAD);
     struct tensor pos = tensor_i32(f, 1, 1, &last), table = tensor_i32(f, 1, 1, &begin);
     struct tensor tpages = tensor_i32(f, sizeof pages / sizeof *pages, 1, pages), out = tensor_i32(f, K, 1, NULL);
-    backend_enqueue(
-        f->device,
-        &(struct op){.kind = OP_INDEX, .in = {q, pos, table, tpages, weights}, .out = {out}, .state = {c.k}});
+    backend_enqueue(f->device, &(struct op){.kind = OP_INDEX,
+                                            .in = {[INDEX_Q] = q,
+                                                   [INDEX_POS] = pos,
+                                                   [INDEX_TABLE] = table,
+                                                   [INDEX_PAGES] = tpages,
+                                                   [INDEX_WEIGHTS] = weights},
+                                            .out = {out},
+                                            .state = {c.k}});
     read_back(f, &out, got);
     for (int32_t p = 0, n = 0; p < N_LONG; p++) {
         int n_better = 0;
@@ -849,23 +867,23 @@ static struct recurrent open_recurrent(struct fixture *f, enum op_kind kind, int
 {
     static float x[M * 1000];
     bool is_conv = kind == OP_CONV;
-    struct recurrent r = {.op = {.kind = kind}, .n_in = is_conv ? 1 : 3};
+    struct recurrent r = {.op = {.kind = kind}, .n_in = is_conv ? CONV_FROM : DELTA_FROM};
     fill(f, x, M * 1000);
     if (is_conv) {
-        r.op.in[0] = tensor_f32(f, N_CHANNEL, M, 1, x);
+        r.op.in[CONV_X] = tensor_f32(f, N_CHANNEL, M, 1, x);
         r.op.out[0] = tensor_f32(f, N_CHANNEL, M, 1, NULL);
-        r.op.vec[0] = tensor_f32(f, N_CHANNEL, N_PAST + 1, 1, x + 5000);
+        r.op.vec[CONV_TAPS] = tensor_f32(f, N_CHANNEL, N_PAST + 1, 1, x + 5000);
         r.op.state[0] = paged_zeros(f, ELEM_F32, N_CHANNEL, N_PAST, 1, N_SLOT, false);
     } else {
-        r.op.in[0] = tensor_f32(f, N_MIXED, M, 1, x);
-        r.op.in[1] = tensor_f32(f, HEAD_V * n_decay, M, 1, x + 8000);
+        r.op.in[DELTA_QKV] = tensor_f32(f, N_MIXED, M, 1, x);
+        r.op.in[DELTA_ALPHA] = tensor_f32(f, HEAD_V * n_decay, M, 1, x + 8000);
         if (kind == OP_DELTA)
-            r.op.in[2] = tensor_f32(f, HEAD_V, M, 1, x + 10000);
+            r.op.in[DELTA_BETA] = tensor_f32(f, HEAD_V, M, 1, x + 10000);
         else
-            r.op.vec[2] = tensor_f32(f, HEAD_V, 1, 1, x + 10000);
+            r.op.vec[SSM_SKIP] = tensor_f32(f, HEAD_V, 1, 1, x + 10000);
         r.op.out[0] = tensor_f32(f, HEAD_V * STATE_DV, M, 1, NULL);
-        r.op.vec[0] = tensor_f32(f, HEAD_V * n_decay, 1, 1, x + 11000);
-        r.op.vec[1] = tensor_f32(f, HEAD_V, 1, 1, (const float[]){-0.1f, -0.2f, -0.05f, -0.3f});
+        r.op.vec[DELTA_DT] = tensor_f32(f, HEAD_V * n_decay, 1, 1, x + 11000);
+        r.op.vec[DELTA_A] = tensor_f32(f, HEAD_V, 1, 1, (const float[]){-0.1f, -0.2f, -0.05f, -0.3f});
         r.op.state[0] = paged_zeros(f, ELEM_F32, STATE_DK, STATE_DV, HEAD_V, N_SLOT, true);
         r.op.delta.n_head_k = HEAD_K;
         r.op.delta.eps = 1e-6f;

@@ -338,14 +338,14 @@ static void a_router_takes_a_norm_and_a_matrix_with_their_bits(void **state)
     const struct op norm = {.kind = OP_RMS_NORM, .in = {a}, .out = {n}, .norm = {K, 1e-6f}};
     struct op route = {.kind = OP_ROUTE,
                        .in = {n, tokens},
-                       .out = {ids, by},
+                       .out = {[ROUTE_IDS] = ids, [ROUTE_WEIGHTS] = by},
                        .weight = {w},
                        .route = {ROUTE_SQRT_SOFTPLUS, true, 1.5f, 1, 1}};
     const struct op product = {.kind = OP_MATMUL, .in = {n}, .out = {p, q, r}, .weight = {w, w, other}};
     const struct op *const all[] = {&norm, &route, &product};
     for (int is_given = 0; is_given < 2; is_given++) {
         if (is_given)
-            route.vec[3] = table;
+            route.vec[ROUTE_TOKEN_EXPERTS] = table;
         for (int apart = 1; apart >= 0; apart--) {
             backend_clear(f->device, &r);
             assert_int_equal(n_dispatch_of(f, all, 3, apart), apart ? 3 : 2);
@@ -625,12 +625,14 @@ static void expect_heads_at_once(struct fixture *f, int64_t n_rot, int64_t off)
     const struct op rope_q = {.kind = OP_ROPE, .in = {q, table}, .out = {q}, .rope = {ROPE_NEOX, HEAD, n_rot, off}};
     const struct op norm_k = {.kind = OP_RMS_NORM, .in = {k}, .out = {k}, .norm = {HEAD, 1e-6f}};
     const struct op rope_k = {.kind = OP_ROPE, .in = {k, table}, .out = {k}, .rope = {ROPE_NEOX, HEAD, n_rot, off}};
-    const struct op store_k = {.kind = OP_KV_STORE,
-                               .in = {k, list, list, list},
-                               .state = {{cache[0], tensor_bytes(&cache[0]), tensor_bytes(&cache[0])}}};
-    const struct op store_v = {.kind = OP_KV_STORE,
-                               .in = {val, list, list, list},
-                               .state = {{cache[1], tensor_bytes(&cache[1]), tensor_bytes(&cache[1])}}};
+    const struct op store_k = {
+        .kind = OP_KV_STORE,
+        .in = {[KV_STORE_X] = k, [KV_STORE_POS] = list, [KV_STORE_TABLE] = list, [KV_STORE_PAGES] = list},
+        .state = {{cache[0], tensor_bytes(&cache[0]), tensor_bytes(&cache[0])}}};
+    const struct op store_v = {
+        .kind = OP_KV_STORE,
+        .in = {[KV_STORE_X] = val, [KV_STORE_POS] = list, [KV_STORE_TABLE] = list, [KV_STORE_PAGES] = list},
+        .state = {{cache[1], tensor_bytes(&cache[1]), tensor_bytes(&cache[1])}}};
     const struct op *const all[] = {&norm_q, &rope_q, &norm_k, &rope_k, &store_k, &store_v};
     for (int apart = 1; apart >= 0; apart--) {
         backend_write(f->device, &q, x);
@@ -913,7 +915,7 @@ static void an_operation_without_room_leaves_nothing_behind(void **state)
     assert_int_equal(backend_tensor_create(f->device, ELEM_I32, 1, N_TOK, 1, MEM_SCRATCH, &ids, &e), ERR_OK);
     const struct op route = {.kind = OP_ROUTE,
                              .in = {x},
-                             .out = {ids, weights},
+                             .out = {[ROUTE_IDS] = ids, [ROUTE_WEIGHTS] = weights},
                              .weight = {router},
                              .route = {.score = ROUTE_SOFTMAX, .scale = 1, .n_group = 1, .n_group_used = 1}};
     float *ones = malloc(K * N_TOK * sizeof *ones);
@@ -1013,10 +1015,11 @@ static void compute_ring(struct fixture *f, float *y)
         slot = i % FILL_RING;
         sem_wait(&r.filled);
         backend_write(f->device, &slots, &slot);
-        backend_enqueue(
-            f->device,
-            &(struct op){
-                .kind = OP_EXPERTS, .in = {in, ids, slots}, .out = {out}, .slot_pool = r.s, .experts = {ACT_SILU, 1}});
+        backend_enqueue(f->device, &(struct op){.kind = OP_EXPERTS,
+                                                .in = {[EXPERTS_X] = in, [EXPERTS_IDS] = ids, [EXPERTS_SLOTS] = slots},
+                                                .out = {out},
+                                                .slot_pool = r.s,
+                                                .experts = {ACT_SILU, 1}});
         assert_int_equal(backend_read(f->device, &out, y + (size_t)i * FILL_N, &e), ERR_OK);
         sem_post(&r.room);
     }

@@ -292,11 +292,12 @@ static void check_experts(struct fixture *f, const enum quant_type types[EXPERT_
                       w = floats(b, N_USED, n, weights), y = floats(b, N_EMBD, n_pair, NULL);
         id.ne[0] = y.ne[1] = N_USED;
         id.ne[1] = y.ne[2] = n;
-        backend_enqueue(b, &(struct op){.kind = OP_EXPERTS,
-                                        .in = {x, id, slot, w},
-                                        .out = {y},
-                                        .slot_pool = s,
-                                        .experts = {is_ungated ? ACT_RELU : ACT_SILU, 1, NULL, is_ungated ? 0 : 0.5f}});
+        backend_enqueue(
+            b, &(struct op){.kind = OP_EXPERTS,
+                            .in = {[EXPERTS_X] = x, [EXPERTS_IDS] = id, [EXPERTS_SLOTS] = slot, [EXPERTS_WEIGHTS] = w},
+                            .out = {y},
+                            .slot_pool = s,
+                            .experts = {is_ungated ? ACT_RELU : ACT_SILU, 1, NULL, is_ungated ? 0 : 0.5f}});
         assert_int_equal(backend_read(b, &y, f->y[i], &e), ERR_OK);
         struct tensor *tensors[] = {&x, &id, &slot, &w, &y};
         for (int j = 0; j < 5; j++)
