@@ -1,6 +1,5 @@
 /* How products with weights of each type are computed: on floats or integers; many rows with tiles or not, and of
  * integers by products of matrices. All are measured, and kept from run to run (vulkan_save_pipelines). */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -186,22 +185,22 @@ static uint8_t measure(struct vk *v, const struct quant_info *type)
 }
 
 /* What the environment asks for; nothing is measured then. */
-static bool is_asked(enum quant_type type, uint8_t *choice)
+static bool is_asked(const struct vk_env *env, enum quant_type type, uint8_t *choice)
 {
-    const char *products = getenv("MOEBIUS_VULKAN_PRODUCTS"), *tiles = getenv("MOEBIUS_VULKAN_TILES");
+    bool has_matrices = !strcmp(env->tiles, "matrix");
     *choice = 0;
-    if (products && !strcmp(products, "integer") && has_integers(type))
+    if (!strcmp(env->products, "integer") && has_integers(type))
         *choice |= VK_INTEGER;
-    if (tiles && (!strcmp(tiles, "1") || !strcmp(tiles, "matrix")))
-        *choice |= VK_TILED | (tiles[0] == '1' ? 0 : VK_MATRIX);
-    return products || tiles;
+    if (!strcmp(env->tiles, "1") || has_matrices)
+        *choice |= VK_TILED | (has_matrices ? VK_MATRIX : 0);
+    return *env->products || *env->tiles;
 }
 
 /* On a driver that computes on the processor shared memory is no faster than any other. */
 void vk_choices_open(struct vk *v)
 {
-    const char *tiles = getenv("MOEBIUS_VULKAN_TILES");
-    v->choices.stages_attention = tiles ? strcmp(tiles, "0") != 0 : !v->is_software;
+    const char *tiles = v->api.env.tiles;
+    v->choices.stages_attention = *tiles ? strcmp(tiles, "0") != 0 : !v->is_software;
 }
 
 void vk_choose(struct vk *v, const struct quant_info *type)
@@ -209,7 +208,7 @@ void vk_choose(struct vk *v, const struct quant_info *type)
     uint8_t *choice = &v->choices.of[type->type], asked;
     if (v->choices.is_measuring || (*choice & VK_CHOSEN))
         return;
-    if (is_asked(type->type, &asked))
+    if (is_asked(&v->api.env, type->type, &asked))
         *choice = VK_CHOSEN | asked;
     else
         *choice = VK_CHOSEN | measure(v, type);
@@ -218,7 +217,7 @@ void vk_choose(struct vk *v, const struct quant_info *type)
 void vk_recall_choices(struct vk *v, const uint8_t of[QUANT_MAX_ID])
 {
     uint8_t asked;
-    if (is_asked(QUANT_F32, &asked))
+    if (is_asked(&v->api.env, QUANT_F32, &asked))
         return;
     for (int i = 0; i < QUANT_MAX_ID; i++) {
         int without = has_integers((enum quant_type)i) ? 0 : VK_INTEGER;

@@ -112,7 +112,7 @@ static err_code find_physical(struct vk *v, int index, struct err *e)
     v->api.fn.GetPhysicalDeviceProperties2(v->physical, &p);
     snprintf(v->name, sizeof v->name, "vulkan:%d (%.100s)", index, p.properties.deviceName);
     v->is_software = p.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
-    code = vk_limits_get(&v->api.fn, v->physical, &v->limits, e);
+    code = vk_limits_get(&v->api, v->physical, &v->limits, e);
     return code == ERR_OK ? ERR_OK : err_prefix(e, "%s", v->name);
 }
 

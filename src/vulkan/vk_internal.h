@@ -36,10 +36,10 @@ struct vk_limits {
 };
 
 /* ERR_UNSUPPORTED, with a sentence, where the room can't use the device. */
-MUST_USE err_code vk_limits_get(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out,
+MUST_USE err_code vk_limits_get(const struct vk_instance *api, VkPhysicalDevice device, struct vk_limits *out,
                                 struct err *e);
 /* Chooses the memory types anew, of those in a set: all that a buffer may lie in. */
-MUST_USE err_code vk_limits_choose_memory(const struct vk_functions *fn, VkPhysicalDevice device, uint32_t type_bits,
+MUST_USE err_code vk_limits_choose_memory(const struct vk_instance *api, VkPhysicalDevice device, uint32_t type_bits,
                                           struct vk_limits *l, struct err *e);
 
 /* The heap that tensors lie in, as it is at present. */
@@ -48,11 +48,7 @@ struct vk_heap {
     uint64_t budget_bytes; /* what this process may have of it, as the driver says, or else a share of it */
     uint64_t usage_bytes;  /* what it has, as the driver says; 0: it does not */
 };
-struct vk_heap vk_heap_get(const struct vk_functions *fn, VkPhysicalDevice device, const struct vk_limits *limits);
-
-/* Whether MOEBIUS_VULKAN_WITHOUT, a list with commas, names what devices are to lack, for tests of what then happens.
- */
-bool vk_is_masked(const char *name);
+struct vk_heap vk_heap_get(const struct vk_instance *api, VkPhysicalDevice device, const struct vk_limits *limits);
 
 /* The physical devices, *n of them; the caller's (mem_free). */
 MUST_USE err_code vk_physical_list(const struct vk_instance *i, VkPhysicalDevice **out, uint32_t *n, struct err *e);
@@ -326,7 +322,7 @@ void vk_grids_close(struct vk *v); /* accepts half-open ones */
 /* ---- vk_weights.c, vk_slots.c ---------------------------------------------------------------------------------- */
 
 /* Whether the shaders have a type, and how its rows lie: bytes of 16 rows of k weights. */
-bool vk_type_supported(const struct quant_info *type);
+bool vk_type_supported(const struct vk *v, const struct quant_info *type);
 size_t vk_group_bytes(const struct quant_info *type, int64_t k);
 /* Rows of a part of such a matrix at most; 0: the driver allocates less than 16. */
 int64_t vk_part_rows(const struct vk *v, const struct quant_info *type, int64_t k);

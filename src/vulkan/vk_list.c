@@ -1,6 +1,5 @@
 /* What devices there are, and what each offers. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -11,16 +10,6 @@
 #include "vulkan/vk_internal.h"
 #include "vulkan/vulkan.h"
 
-bool vk_is_masked(const char *name)
-{
-    const char *list = getenv("MOEBIUS_VULKAN_WITHOUT");
-    size_t n = strlen(name);
-    for (const char *at = list; at && *at; at += strcspn(at, ","), at += *at == ',')
-        if (strcspn(at, ",") == n && !strncmp(at, name, n))
-            return true;
-    return false;
-}
-
 /* The first memory type of those in a set that has the properties; -1: none. */
 static int find_type(const VkPhysicalDeviceMemoryProperties *m, uint32_t type_bits, VkMemoryPropertyFlags wanted)
 {
@@ -30,18 +19,10 @@ static int find_type(const VkPhysicalDeviceMemoryProperties *m, uint32_t type_bi
     return -1;
 }
 
-/* A whole number of MiB that a variable names, for tests; 0: none. */
-static uint64_t tested_bytes(const char *name)
+static VkPhysicalDeviceType device_kind(const struct vk_env *env, const VkPhysicalDeviceProperties *p)
 {
-    const char *text = getenv(name);
-    return text ? (uint64_t)strtoull(text, NULL, 10) << 20 : 0;
-}
-
-/* MOEBIUS_VULKAN_KIND=discrete (or integrated, software) makes all devices such, for tests of what is chosen. */
-static VkPhysicalDeviceType device_kind(const VkPhysicalDeviceProperties *p)
-{
-    const char *kind = getenv("MOEBIUS_VULKAN_KIND");
-    if (!kind)
+    const char *kind = env->kind;
+    if (!*kind)
         return p->deviceType;
     return !strcmp(kind, "discrete")     ? VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU
            : !strcmp(kind, "integrated") ? VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU
@@ -55,72 +36,72 @@ static VkDeviceSize heap_bytes(const VkPhysicalDeviceMemoryProperties *m, uint32
 
 /* Tensors lie in the device's own memory: where the host can reach all of it, in such as the host can write. Some
  * drivers let it reach 256 MiB alone. */
-err_code vk_limits_choose_memory(const struct vk_functions *fn, VkPhysicalDevice device, uint32_t type_bits,
+err_code vk_limits_choose_memory(const struct vk_instance *api, VkPhysicalDevice device, uint32_t type_bits,
                                  struct vk_limits *l, struct err *e)
 {
     enum { COHERENT = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT };
     VkPhysicalDeviceMemoryProperties2 memory = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2};
     const VkPhysicalDeviceMemoryProperties *m = &memory.memoryProperties;
-    fn->GetPhysicalDeviceMemoryProperties2(device, &memory);
+    api->fn.GetPhysicalDeviceMemoryProperties2(device, &memory);
     int local = find_type(m, type_bits, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
     int mapped = find_type(m, type_bits, VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT | COHERENT);
     int host = find_type(m, type_bits, COHERENT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT);
     if (host < 0)
         host = find_type(m, type_bits, COHERENT);
-    if (local < 0 || host < 0 || vk_is_masked("hostMemory"))
+    if (local < 0 || host < 0 || vk_env_lacks(&api->env, "hostMemory"))
         return err_set(e, ERR_UNSUPPORTED, "it has no memory of its own, or none that the host can write");
-    l->is_mapped =
-        mapped >= 0 && heap_bytes(m, (uint32_t)mapped) >= heap_bytes(m, (uint32_t)local) && !vk_is_masked("mapped");
+    l->is_mapped = mapped >= 0 && heap_bytes(m, (uint32_t)mapped) >= heap_bytes(m, (uint32_t)local) &&
+                   !vk_env_lacks(&api->env, "mapped");
     l->device_type = (uint32_t)(l->is_mapped ? mapped : local);
     l->host_type = (uint32_t)host;
     return ERR_OK;
 }
 
 /* Uploads go to a queue that does nothing but transfer (the DMA engines of cards), else to a second one of those that
- * compute, else to the same. MOEBIUS_VULKAN_UPLOADS=apart: that one is ordered as if it were another, for tests. */
-static void choose_upload_queue(const VkQueueFamilyProperties *all, uint32_t n, struct vk_limits *out)
+ * compute, else to the same. */
+static void choose_upload_queue(const struct vk_env *env, const VkQueueFamilyProperties *all, uint32_t n,
+                                struct vk_limits *out)
 {
     enum { ANY = VK_QUEUE_SPARSE_BINDING_BIT | VK_QUEUE_PROTECTED_BIT };
-    const char *uploads = getenv("MOEBIUS_VULKAN_UPLOADS");
     uint32_t i = 0;
     while (i < n && (all[i].queueFlags & ~(VkQueueFlags)ANY) != VK_QUEUE_TRANSFER_BIT)
         i++;
-    bool has_family = i < n && !vk_is_masked("transferQueue");
-    bool has_second = all[out->queue_family].queueCount > 1 && !vk_is_masked("secondQueue");
+    bool has_family = i < n && !vk_env_lacks(env, "transferQueue");
+    bool has_second = all[out->queue_family].queueCount > 1 && !vk_env_lacks(env, "secondQueue");
     out->upload_family = has_family ? i : out->queue_family;
     out->upload_index = !has_family && has_second;
-    out->has_upload_queue = has_family || has_second || (uploads && !strcmp(uploads, "apart"));
+    out->has_upload_queue = has_family || has_second || env->uploads_apart;
 }
 
 /* Operations go to the first queue family that computes, rather one that draws nothing. */
-static bool choose_queues(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out)
+static bool choose_queues(const struct vk_instance *api, VkPhysicalDevice device, struct vk_limits *out)
 {
     VkQueueFamilyProperties all[VK_MAX_FAMILY];
     uint32_t n = VK_MAX_FAMILY;
     int best = -1;
-    fn->GetPhysicalDeviceQueueFamilyProperties(device, &n, all);
+    api->fn.GetPhysicalDeviceQueueFamilyProperties(device, &n, all);
     for (uint32_t i = 0; i < n; i++) {
         bool is_alone = !(all[i].queueFlags & VK_QUEUE_GRAPHICS_BIT);
         if (all[i].queueFlags & VK_QUEUE_COMPUTE_BIT &&
             (best < 0 || (is_alone && all[best].queueFlags & VK_QUEUE_GRAPHICS_BIT)))
             best = (int)i;
     }
-    if (best < 0 || vk_is_masked("computeQueue"))
+    if (best < 0 || vk_env_lacks(&api->env, "computeQueue"))
         return false;
     out->queue_family = (uint32_t)best;
-    choose_upload_queue(all, n, out);
+    choose_upload_queue(&api->env, all, n, out);
     return true;
 }
 
-static bool has_extension(const struct vk_functions *fn, VkPhysicalDevice device, const char *name)
+static bool has_extension(const struct vk_instance *api, VkPhysicalDevice device, const char *name)
 {
     uint32_t n = 0;
     bool found = false;
-    if (vk_is_masked(name))
+    if (vk_env_lacks(&api->env, name))
         return false;
-    fn->EnumerateDeviceExtensionProperties(device, NULL, &n, NULL);
+    api->fn.EnumerateDeviceExtensionProperties(device, NULL, &n, NULL);
     VkExtensionProperties *all = mem_calloc(n, sizeof *all);
-    if (all && fn->EnumerateDeviceExtensionProperties(device, NULL, &n, all) >= VK_SUCCESS)
+    if (all && api->fn.EnumerateDeviceExtensionProperties(device, NULL, &n, all) >= VK_SUCCESS)
         for (uint32_t i = 0; i < n; i++)
             found = found || !strcmp(all[i].extensionName, name);
     mem_free(all);
@@ -160,7 +141,7 @@ static void choose_matrix(const struct vk_functions *fn, VkPhysicalDevice device
     mem_free(all);
 }
 
-static err_code check_features(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out,
+static err_code check_features(const struct vk_instance *api, VkPhysicalDevice device, struct vk_limits *out,
                                struct err *e)
 {
     VkPhysicalDeviceCooperativeMatrixFeaturesKHR matrix = {
@@ -171,64 +152,57 @@ static err_code check_features(const struct vk_functions *fn, VkPhysicalDevice d
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES};
     VkPhysicalDeviceVulkan12Features v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES};
     VkPhysicalDeviceFeatures2 features = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, .pNext = &v12};
-    if (has_extension(fn, device, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME))
+    if (has_extension(api, device, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME))
         v12.pNext = &dot;
-    bool has_matrix = has_extension(fn, device, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME) &&
-                      has_extension(fn, device, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
+    bool has_matrix = has_extension(api, device, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME) &&
+                      has_extension(api, device, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
     if (has_matrix) {
         subgroups.pNext = v12.pNext;
         matrix.pNext = &subgroups;
         v12.pNext = &matrix;
     }
-    fn->GetPhysicalDeviceFeatures2(device, &features);
-    if (!v12.bufferDeviceAddress || vk_is_masked("bufferDeviceAddress"))
+    api->fn.GetPhysicalDeviceFeatures2(device, &features);
+    if (!v12.bufferDeviceAddress || vk_env_lacks(&api->env, "bufferDeviceAddress"))
         return err_set(e, ERR_UNSUPPORTED, "its driver has no addresses of buffers (bufferDeviceAddress)");
-    if (!v12.timelineSemaphore || vk_is_masked("timelineSemaphore"))
+    if (!v12.timelineSemaphore || vk_env_lacks(&api->env, "timelineSemaphore"))
         return err_set(e, ERR_UNSUPPORTED, "its driver has no timeline semaphores");
     out->has_dot = dot.shaderIntegerDotProduct;
-    out->has_int64 = features.features.shaderInt64 && !vk_is_masked("shaderInt64");
+    out->has_int64 = features.features.shaderInt64 && !vk_env_lacks(&api->env, "shaderInt64");
     bool has_memory_model = v12.vulkanMemoryModel && v12.vulkanMemoryModelDeviceScope;
     if (matrix.cooperativeMatrix && subgroups.computeFullSubgroups && has_memory_model && v12.shaderInt8 &&
         out->has_int64)
-        choose_matrix(fn, device, out);
+        choose_matrix(&api->fn, device, out);
     return ERR_OK;
-}
-
-/* MOEBIUS_VULKAN_ALLOCATION: a lower limit in MiB, for tests of large tensors in small parts. */
-static void lower_allocation(VkDeviceSize *n_bytes)
-{
-    uint64_t most = tested_bytes("MOEBIUS_VULKAN_ALLOCATION");
-    if (most && most < *n_bytes)
-        *n_bytes = most;
 }
 
 /* Least sizes: what the shaders take, all of which Vulkan promises but for the shared memory of large attention heads
  * and routers (vk_ops.c asks). */
-static err_code check_limits(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out,
+static err_code check_limits(const struct vk_instance *api, VkPhysicalDevice device, struct vk_limits *out,
                              struct err *e)
 {
     VkPhysicalDeviceMaintenance4Properties m4 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES};
     VkPhysicalDeviceMaintenance3Properties m3 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES};
     VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &m3};
-    fn->GetPhysicalDeviceProperties2(device, &p);
-    if (p.properties.apiVersion < VK_API_VERSION_1_2 || vk_is_masked("Vulkan 1.2"))
+    api->fn.GetPhysicalDeviceProperties2(device, &p);
+    if (p.properties.apiVersion < VK_API_VERSION_1_2 || vk_env_lacks(&api->env, "Vulkan 1.2"))
         return err_set(e, ERR_UNSUPPORTED, "its driver has Vulkan %u.%u, expected 1.2",
                        VK_API_VERSION_MAJOR(p.properties.apiVersion), VK_API_VERSION_MINOR(p.properties.apiVersion));
     if (p.properties.apiVersion >= VK_API_VERSION_1_3) {
         m3.pNext = &m4;
-        fn->GetPhysicalDeviceProperties2(device, &p);
+        api->fn.GetPhysicalDeviceProperties2(device, &p);
     }
     const VkPhysicalDeviceLimits *l = &p.properties.limits;
     if (l->maxComputeWorkGroupInvocations < VK_MOST_THREADS || l->maxPushConstantsSize < VK_PUSH_BYTES ||
-        vk_is_masked("maxComputeWorkGroupInvocations"))
+        vk_env_lacks(&api->env, "maxComputeWorkGroupInvocations"))
         return err_set(e, ERR_UNSUPPORTED,
                        "its workgroups have at most %u threads and %u bytes of push constants, expected %d and %d",
                        l->maxComputeWorkGroupInvocations, l->maxPushConstantsSize, VK_MOST_THREADS, VK_PUSH_BYTES);
     out->allocation_bytes = m3.maxMemoryAllocationSize;
     if (m4.maxBufferSize && m4.maxBufferSize < out->allocation_bytes)
         out->allocation_bytes = m4.maxBufferSize;
-    lower_allocation(&out->allocation_bytes);
-    out->work = tested_bytes("MOEBIUS_VULKAN_WORK") ? (int64_t)tested_bytes("MOEBIUS_VULKAN_WORK") : (int64_t)1 << 34;
+    if (api->env.allocation_bytes && api->env.allocation_bytes < out->allocation_bytes)
+        out->allocation_bytes = api->env.allocation_bytes;
+    out->work = api->env.work ? (int64_t)api->env.work : (int64_t)1 << 34;
     out->n_workgroup_x = l->maxComputeWorkGroupCount[0];
     out->n_workgroup_y = l->maxComputeWorkGroupCount[1];
     out->n_workgroup_z = l->maxComputeWorkGroupCount[2];
@@ -236,41 +210,42 @@ static err_code check_limits(const struct vk_functions *fn, VkPhysicalDevice dev
     out->n_thread = l->maxComputeWorkGroupInvocations < l->maxComputeWorkGroupSize[0]
                         ? l->maxComputeWorkGroupInvocations
                         : l->maxComputeWorkGroupSize[0];
-    VkPhysicalDeviceType kind = device_kind(&p.properties);
+    VkPhysicalDeviceType kind = device_kind(&api->env, &p.properties);
     out->shares_memory = kind == VK_PHYSICAL_DEVICE_TYPE_CPU || kind == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
     return ERR_OK;
 }
 
-err_code vk_limits_get(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out, struct err *e)
+err_code vk_limits_get(const struct vk_instance *api, VkPhysicalDevice device, struct vk_limits *out, struct err *e)
 {
     *out = (struct vk_limits){0};
-    TRY(check_limits(fn, device, out, e));
-    TRY(check_features(fn, device, out, e));
-    TRY(vk_limits_choose_memory(fn, device, UINT32_MAX, out, e));
+    TRY(check_limits(api, device, out, e));
+    TRY(check_features(api, device, out, e));
+    TRY(vk_limits_choose_memory(api, device, UINT32_MAX, out, e));
     size_t machine = machine_memory_bytes();
-    if (machine && vk_heap_get(fn, device, out).n_bytes > machine) /* the firmware set memory apart for the GPU */
+    if (machine && vk_heap_get(api, device, out).n_bytes > machine) /* the firmware set memory apart for the GPU */
         out->shares_memory = false;
-    if (!choose_queues(fn, device, out))
+    if (!choose_queues(api, device, out))
         return err_set(e, ERR_UNSUPPORTED, "it has no queue that computes");
-    out->has_portability = has_extension(fn, device, "VK_KHR_portability_subset");
-    out->has_budget = has_extension(fn, device, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+    out->has_portability = has_extension(api, device, "VK_KHR_portability_subset");
+    out->has_budget = has_extension(api, device, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     return ERR_OK;
 }
 
-struct vk_heap vk_heap_get(const struct vk_functions *fn, VkPhysicalDevice device, const struct vk_limits *limits)
+struct vk_heap vk_heap_get(const struct vk_instance *api, VkPhysicalDevice device, const struct vk_limits *limits)
 {
     enum { OTHERS_SHARE = 8 }; /* one part in so many is left to others where the driver has no budget */
     VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
     VkPhysicalDeviceMemoryProperties2 m = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2,
                                            .pNext = limits->has_budget ? &budget : NULL};
-    fn->GetPhysicalDeviceMemoryProperties2(device, &m);
+    api->fn.GetPhysicalDeviceMemoryProperties2(device, &m);
     uint32_t heap = m.memoryProperties.memoryTypes[limits->device_type].heapIndex;
     struct vk_heap h = {.n_bytes = m.memoryProperties.memoryHeaps[heap].size};
     h.budget_bytes = limits->has_budget ? budget.heapBudget[heap] : h.n_bytes - h.n_bytes / OTHERS_SHARE;
     h.usage_bytes = limits->has_budget ? budget.heapUsage[heap] : 0;
-    if (tested_bytes("MOEBIUS_VULKAN_BUDGET")) {
-        h.budget_bytes = tested_bytes("MOEBIUS_VULKAN_BUDGET");
+    uint64_t tested = vk_env_budget();
+    if (tested) {
+        h.budget_bytes = tested;
         h.usage_bytes = 0;
     }
     return h;
@@ -290,14 +265,6 @@ static VkResult enumerate(const struct vk_instance *i, uint32_t *n, VkPhysicalDe
     return result;
 }
 
-/* MOEBIUS_VULKAN_COPIES=2 lists all devices twice, for tests of what several are chosen for. */
-static uint32_t tested_copies(void)
-{
-    const char *text = getenv("MOEBIUS_VULKAN_COPIES");
-    long n = text ? strtol(text, NULL, 10) : 1;
-    return n > 1 && n < 100 ? (uint32_t)n : 1;
-}
-
 err_code vk_physical_list(const struct vk_instance *i, VkPhysicalDevice **out, uint32_t *n, struct err *e)
 {
     *out = NULL;
@@ -305,7 +272,7 @@ err_code vk_physical_list(const struct vk_instance *i, VkPhysicalDevice **out, u
     VkResult result = enumerate(i, n, NULL);
     if (result != VK_SUCCESS || *n == 0)
         return err_set(e, ERR_UNSUPPORTED, "Vulkan lists no device: no driver is installed, or none has found one");
-    const uint32_t n_copy = tested_copies();
+    const uint32_t n_copy = i->env.n_copy;
     *out = mem_calloc((size_t)*n * n_copy, sizeof **out);
     if (!*out)
         return err_nomem(e, (size_t)*n * n_copy * sizeof **out, "the list of devices");
@@ -331,25 +298,25 @@ static const char *kind_name(VkPhysicalDeviceType type)
     }
 }
 
-static void describe(const struct vk_functions *fn, VkPhysicalDevice device, struct vulkan_device *out)
+static void describe(const struct vk_instance *api, VkPhysicalDevice device, struct vulkan_device *out)
 {
     VkPhysicalDeviceDriverProperties driver = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES};
     VkPhysicalDeviceProperties2 p = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, .pNext = &driver};
     struct vk_limits limits;
     struct err e = {0};
-    fn->GetPhysicalDeviceProperties2(device, &p);
+    api->fn.GetPhysicalDeviceProperties2(device, &p);
     snprintf(out->name, sizeof out->name, "%s", p.properties.deviceName);
     snprintf(out->driver, sizeof out->driver, "%.100s%s%.100s", driver.driverName, *driver.driverInfo ? " " : "",
              driver.driverInfo);
-    out->kind = kind_name(device_kind(&p.properties));
+    out->kind = kind_name(device_kind(&api->env, &p.properties));
     out->api_version[0] = VK_API_VERSION_MAJOR(p.properties.apiVersion);
     out->api_version[1] = VK_API_VERSION_MINOR(p.properties.apiVersion);
     out->api_version[2] = VK_API_VERSION_PATCH(p.properties.apiVersion);
-    out->is_usable = vk_limits_get(fn, device, &limits, &e) == ERR_OK;
+    out->is_usable = vk_limits_get(api, device, &limits, &e) == ERR_OK;
     snprintf(out->why_not, sizeof out->why_not, "%.*s", VULKAN_TEXT_BYTES - 1, e.text);
     if (!out->is_usable)
         return;
-    const struct vk_heap heap = vk_heap_get(fn, device, &limits);
+    const struct vk_heap heap = vk_heap_get(api, device, &limits);
     out->memory_bytes = heap.n_bytes;
     out->budget_bytes = heap.budget_bytes > heap.usage_bytes ? heap.budget_bytes - heap.usage_bytes : 0;
     out->shares_memory = limits.shares_memory;
@@ -370,7 +337,7 @@ err_code vulkan_list(struct vulkan_device **out, int *n, struct err *e)
         code = *out ? ERR_OK : err_nomem(e, n_device * sizeof **out, "the list of devices");
     }
     for (uint32_t i = 0; code == ERR_OK && i < n_device; i++)
-        describe(&api.fn, devices[i], &(*out)[i]);
+        describe(&api, devices[i], &(*out)[i]);
     *n = code == ERR_OK ? (int)n_device : 0;
     mem_free(devices);
     vk_instance_close(&api);

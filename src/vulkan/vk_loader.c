@@ -107,7 +107,7 @@ static err_code open_instance(struct vk_instance *i, struct err *e)
 
 err_code vk_instance_open(struct vk_instance *i, struct err *e)
 {
-    *i = (struct vk_instance){0};
+    *i = (struct vk_instance){.env = vk_env_read()};
     err_code code = open_instance(i, e);
     if (code != ERR_OK)
         vk_instance_close(i);

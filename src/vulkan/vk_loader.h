@@ -6,6 +6,7 @@
 #include <vulkan/vulkan_core.h> /* <vulkan/vulkan.h> would be the door of this room */
 
 #include "base/err.h"
+#include "vulkan/vk_env.h"
 
 /* As the API's registry has it; headers before 1.3.255 lack it. */
 #ifndef VK_KHR_cooperative_matrix
@@ -108,6 +109,7 @@ struct vk_instance {
     void *library;
     VkInstance instance;
     struct vk_functions fn;
+    struct vk_env env;
 };
 
 /* ERR_UNSUPPORTED where there is no loader, or none new enough. vk_instance_close accepts half-open ones. */

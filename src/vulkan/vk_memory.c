@@ -1,6 +1,5 @@
 /* Memory of the device: allocations below its limit, cut into pieces; buffers; tables of addresses. */
 #include <assert.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "vulkan/vk_internal.h"
@@ -14,7 +13,7 @@ enum { MIN_BLOCK_BYTES = 16 << 20, MAX_BLOCK_BYTES = 256 << 20, BLOCK_SHARE = 8,
 /* The budget counts what the driver itself and this process's other devices have, too. */
 static size_t budget_bytes(struct vk *v)
 {
-    const struct vk_heap h = vk_heap_get(&v->api.fn, v->physical, &v->limits);
+    const struct vk_heap h = vk_heap_get(&v->api, v->physical, &v->limits);
     size_t have = atomic_load(&v->allocated_bytes[VK_FOR_DEVICE]);
     if (!h.usage_bytes)
         return h.budget_bytes;
@@ -42,7 +41,7 @@ static size_t own_room(struct vk *v)
 size_t vk_own_bytes(struct backend *b)
 {
     struct vk *v = vk_of(b);
-    return v->limits.shares_memory ? 0 : (size_t)vk_heap_get(&v->api.fn, v->physical, &v->limits).n_bytes;
+    return v->limits.shares_memory ? 0 : (size_t)vk_heap_get(&v->api, v->physical, &v->limits).n_bytes;
 }
 
 size_t vk_room_bytes(struct backend *b)
@@ -66,7 +65,7 @@ void vulkan_set_limit(struct backend *b, size_t n_bytes)
 struct vulkan_memory vulkan_get_memory(struct backend *b)
 {
     struct vk *v = vk_of(b);
-    const struct vk_heap h = vk_heap_get(&v->api.fn, v->physical, &v->limits);
+    const struct vk_heap h = vk_heap_get(&v->api, v->physical, &v->limits);
     size_t have = atomic_load(&v->allocated_bytes[VK_FOR_DEVICE]);
     return (struct vulkan_memory){.limit_bytes = vk_limit_bytes(v),
                                   .used_bytes = atomic_load(&v->used_bytes[VK_FOR_DEVICE]),
@@ -185,11 +184,9 @@ static VkResult allocate(struct vk *v, struct vk_block *b, enum vk_memory_kind k
     return VK_SUCCESS;
 }
 
-/* MOEBIUS_VULKAN_HEAP=N: the driver refuses more than N MiB, for tests. */
 static bool is_refused(struct vk *v, size_t n_bytes)
 {
-    const char *text = getenv("MOEBIUS_VULKAN_HEAP");
-    return text && atomic_load(&v->allocated_bytes[VK_FOR_DEVICE]) + n_bytes > (size_t)strtoull(text, NULL, 10) << 20;
+    return atomic_load(&v->allocated_bytes[VK_FOR_DEVICE]) + n_bytes > v->api.env.heap_bytes;
 }
 
 /* ERR_LIMIT: there is no more memory for tensors. */
@@ -311,12 +308,9 @@ static err_code take(struct vk *v, enum vk_memory_kind kind, size_t n, const cha
     return ERR_OK;
 }
 
-/* MOEBIUS_VULKAN_FILL=1: memory holds NaNs when it is taken and once it is given back, for tests. Software drivers give
- * zeros, GPUs what was there before. */
-static void fill(const struct vk_piece *p)
+static void fill(const struct vk *v, const struct vk_piece *p)
 {
-    const char *text = getenv("MOEBIUS_VULKAN_FILL");
-    if (text && strcmp(text, "1") == 0 && vk_piece_mapped(p))
+    if (v->api.env.fills && vk_piece_mapped(p))
         memset(vk_piece_mapped(p), 0xff, p->n_bytes);
 }
 
@@ -332,7 +326,7 @@ err_code vk_piece_take(struct vk *v, enum vk_memory_kind kind, size_t n_bytes, c
     err_code code = take(v, kind, n ? n : PIECE_ALIGN, what, out, e);
     pthread_mutex_unlock(&v->memory_mutex);
     if (code == ERR_OK)
-        fill(out);
+        fill(v, out);
     return code;
 }
 
@@ -351,7 +345,7 @@ void vk_piece_give(struct vk *v, struct vk_piece *p)
 {
     if (!p->block)
         return;
-    fill(p);
+    fill(v, p);
     pthread_mutex_lock(&v->memory_mutex);
     struct vk_piece_list *u = &p->block->used;
     size_t i = 0;
@@ -387,7 +381,7 @@ err_code vk_memory_open(struct vk *v, struct err *e)
     v->api.fn.GetBufferMemoryRequirements(v->device, any, &needs);
     v->api.fn.DestroyBuffer(v->device, any, NULL);
     v->limits.allocation_bytes -= v->limits.allocation_bytes % PIECE_ALIGN;
-    return vk_limits_choose_memory(&v->api.fn, v->physical, needs.memoryTypeBits, &v->limits, e);
+    return vk_limits_choose_memory(&v->api, v->physical, needs.memoryTypeBits, &v->limits, e);
 }
 
 void vk_memory_close(struct vk *v)

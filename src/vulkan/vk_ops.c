@@ -151,13 +151,13 @@ void vk_enqueue(struct backend *b, const struct op *op)
         run_pending(v, MOST_TOGETHER);
 }
 
-static bool has_shaders(const struct op_shapes *s)
+static bool has_shaders(const struct vk *v, const struct op_shapes *s)
 {
     for (int i = 0; i < OP_MAX_OUT; i++)
-        if (s->weight[i].type && !vk_type_supported(s->weight[i].type))
+        if (s->weight[i].type && !vk_type_supported(v, s->weight[i].type))
             return false;
     for (int i = 0; i < EXPERT_N_MATRIX; i++)
-        if (s->slot_pool.type[i] && !vk_type_supported(s->slot_pool.type[i]))
+        if (s->slot_pool.type[i] && !vk_type_supported(v, s->slot_pool.type[i]))
             return false;
     return true;
 }
@@ -168,7 +168,7 @@ bool vk_supports(struct backend *b, const struct op *op, const struct op_shapes 
     enum { ROUTE_BYTES = 10 << 10 }; /* that a router's product shares, beside three numbers for each expert */
     const struct vk *v = vk_of(b);
     const struct weight_shape *w = &s->weight[0];
-    if (!has_shaders(s))
+    if (!has_shaders(v, s))
         return false;
     switch (op->kind) {
     case OP_INDEX: return vk_index_fits(v, op);

@@ -7,7 +7,6 @@
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "vulkan/vk_internal.h"
@@ -69,24 +68,18 @@ static VkResult open_commands(struct vk *v, uint32_t family, VkCommandPool *pool
     return result == VK_SUCCESS ? fn->CreateSemaphore(v->device, &semaphore, NULL, passed) : result;
 }
 
-/* MOEBIUS_VULKAN_ORDER=backwards: dispatches between two barriers run in the opposite order, for tests. A GPU may run
- * them in any order; a driver that runs one after the other would never show that a barrier is missing. */
+/* From now on dispatches wait for the next barrier. */
 static err_code hold_calls(struct vk_queue *q, struct err *e)
 {
-    const char *order = getenv("MOEBIUS_VULKAN_ORDER");
-    if (!order || strcmp(order, "backwards") != 0)
-        return ERR_OK;
     q->held = mem_calloc(VK_MAX_ACCESS, sizeof *q->held);
     return q->held ? ERR_OK : err_nomem(e, VK_MAX_ACCESS * sizeof *q->held, "commands");
 }
 
-/* MOEBIUS_VULKAN_SUBMIT=early: drivers that compute on the processor begin early, too, for tests. */
 err_code vk_queue_open(struct vk *v, struct err *e)
 {
     struct vk_queue *q = &v->queue;
     const struct vk_limits *l = &v->limits;
-    const char *when = getenv("MOEBIUS_VULKAN_SUBMIT");
-    q->begins_early = !v->is_software || (when && !strcmp(when, "early"));
+    q->begins_early = !v->is_software || v->api.env.begins_early;
     v->api.fn.GetDeviceQueue(v->device, l->queue_family, 0, &q->queue);
     v->api.fn.GetDeviceQueue(v->device, l->upload_family, l->upload_index, &v->upload.queue);
     VkResult result = open_commands(v, l->queue_family, &q->pool, q->commands, VK_N_COMMANDS, &q->passed);
@@ -94,7 +87,8 @@ err_code vk_queue_open(struct vk *v, struct err *e)
         result = open_commands(v, l->upload_family, &v->upload.pool, &v->upload.commands, 1, &v->upload.passed);
     if (result != VK_SUCCESS)
         return err_set(e, ERR_UNSUPPORTED, "%s: commands: %s", v->base.name, vk_result_text(result));
-    TRY(hold_calls(q, e));
+    if (v->api.env.is_backwards)
+        TRY(hold_calls(q, e));
     TRY(vk_piece_take(v, VK_FOR_HOST, READ_AT + VK_STAGING_BYTES, "staging", &q->staging, e));
     return l->is_mapped ? ERR_OK : vk_piece_take(v, VK_FOR_HOST, VK_STAGING_BYTES, "staging", &v->upload.staging, e);
 }
@@ -144,13 +138,6 @@ static VkResult try_submit(struct vk *v, VkQueue queue, const VkSubmitInfo *info
     return result;
 }
 
-/* MOEBIUS_VULKAN_FULL=N: submission N of operations is refused once as if there were no memory, for tests. */
-static bool is_refused_now(const struct vk *v, VkSemaphore passed)
-{
-    const char *text = passed == v->queue.passed ? getenv("MOEBIUS_VULKAN_FULL") : NULL;
-    return text && strtoull(text, NULL, 10) == v->recorded.n_submit;
-}
-
 /* Submits commands that signal `passed`, behind `ended`: what the host has waited for of the other queue (serial 0:
  * nothing). Its waits order the commands, as an operation is enqueued after the uploads that it reads, and a slot is
  * filled after the operations that read it. But they make nothing that one queue wrote visible to the other: that takes
@@ -175,21 +162,15 @@ static VkResult submit_commands(struct vk *v, VkQueue queue, VkCommandBuffer com
                                .pCommandBuffers = &commands,
                                .signalSemaphoreCount = 1,
                                .pSignalSemaphores = &passed.semaphore};
+    const bool is_refused = passed.semaphore == v->queue.passed && v->recorded.n_submit == v->api.env.full_at;
     VkResult result = v->api.fn.EndCommandBuffer(commands);
     if (result != VK_SUCCESS)
         return result;
-    result = is_refused_now(v, passed.semaphore) ? VK_ERROR_OUT_OF_HOST_MEMORY : try_submit(v, queue, &info);
+    result = is_refused ? VK_ERROR_OUT_OF_HOST_MEMORY : try_submit(v, queue, &info);
     if (!is_out_of_memory(result))
         return result;
     (void)wait_semaphore(v, passed.semaphore, passed.serial - 1);
     return try_submit(v, queue, &info);
-}
-
-/* MOEBIUS_VULKAN_LOSE=N: submission N fails as if the device were lost, for tests. */
-static bool is_lost_now(const struct vk *v)
-{
-    const char *text = getenv("MOEBIUS_VULKAN_LOSE");
-    return text && strtoull(text, NULL, 10) == v->recorded.n_submit;
 }
 
 static void record_call(struct vk *v, VkCommandBuffer c, const struct vk_recorded_dispatch *call)
@@ -239,8 +220,9 @@ static void submit(struct vk *v)
     const struct point uploads = {v->upload.passed, atomic_load(&v->upload.ended)};
     record_held(v, c);
     v->recorded.n_submit++;
-    VkResult result = is_lost_now(v) ? VK_ERROR_DEVICE_LOST
-                                     : submit_commands(v, q->queue, c, uploads, (struct point){q->passed, q->serial});
+    VkResult result = v->recorded.n_submit == v->api.env.lost_at
+                          ? VK_ERROR_DEVICE_LOST
+                          : submit_commands(v, q->queue, c, uploads, (struct point){q->passed, q->serial});
     check_result(v, result, "a submission");
 }
 

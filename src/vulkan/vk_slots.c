@@ -69,7 +69,7 @@ err_code vk_slot_pool_create(struct backend *b, const struct slot_pool_desc *d, 
 {
     struct vk *v = vk_of(b);
     for (int i = 0; i < EXPERT_N_MATRIX; i++)
-        if (!vk_type_supported(d->type[i]))
+        if (!vk_type_supported(v, d->type[i]))
             return err_set(e, ERR_UNSUPPORTED, "%s: routed experts are of type %s, which this device has no shader for",
                            v->base.name, d->type[i]->name);
     for (int i = 0; i < EXPERT_N_MATRIX; i++)

@@ -17,7 +17,7 @@ bool vulkan_time_operations(struct backend *b)
     v->api.fn.GetPhysicalDeviceQueueFamilyProperties(v->physical, &n, families);
     v->api.fn.GetPhysicalDeviceProperties2(v->physical, &p);
     uint32_t bits = families[v->limits.queue_family].timestampValidBits;
-    if (bits == 0 || vk_is_masked("timestamps") ||
+    if (bits == 0 || vk_env_lacks(&v->api.env, "timestamps") ||
         v->api.fn.CreateQueryPool(v->device, &info, NULL, &t->pool) != VK_SUCCESS)
         return false;
     t->mask = bits >= 64 ? UINT64_MAX : ((uint64_t)1 << bits) - 1;

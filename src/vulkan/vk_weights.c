@@ -51,9 +51,9 @@ static bool has_shader(const struct quant_info *type)
     }
 }
 
-bool vk_type_supported(const struct quant_info *type)
+bool vk_type_supported(const struct vk *v, const struct quant_info *type)
 {
-    return has_shader(type) && !vk_is_masked(type->name);
+    return has_shader(type) && !vk_env_lacks(&v->api.env, type->name);
 }
 
 static size_t row_bytes(const struct quant_info *type, int64_t k)
@@ -202,7 +202,7 @@ err_code vk_weight_load(struct backend *b, const struct weight_desc *d, const st
                         struct weight **out, struct err *e)
 {
     struct vk *v = vk_of(b);
-    if (!vk_type_supported(d->type))
+    if (!vk_type_supported(v, d->type))
         return err_set(e, ERR_UNSUPPORTED, "%s: %s is of type %s, which this device has no shader for", v->base.name,
                        d->name, d->type->name);
     vk_choose(v, d->type);

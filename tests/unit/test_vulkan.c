@@ -59,7 +59,7 @@ static int close_device(void **state)
     return 0;
 }
 
-/* The device again, with a variable that says what it lacks. */
+/* The device again, with a variable that it reads. */
 static void open_with(struct fixture *f, const char *name, const char *value)
 {
     struct err e;
@@ -868,11 +868,11 @@ static void a_card_has_no_more_than_its_limit(void **state)
         struct err e = {0};
         struct buffer *buf = NULL;
         struct closing c = {.f = f};
-        open_with(f, "MOEBIUS_VULKAN_KIND", "discrete");
-        assert_true(backend_own_bytes(f->device) > 0);
         if (bounds[i][0])
             setenv(bounds[i][0], bounds[i][1], 1);
-        else
+        open_with(f, "MOEBIUS_VULKAN_KIND", "discrete");
+        assert_true(backend_own_bytes(f->device) > 0);
+        if (!bounds[i][0])
             vulkan_set_limit(f->device, 20 * MIB);
         size_t host = mem_total_bytes();
         c.s = open_slots(f);
@@ -1061,18 +1061,36 @@ static void without_a_budget_some_memory_is_left(void **state)
     assert_true(room > all / 4 * 3 && room <= all / 8 * 7 + 8);
 }
 
+/* A device anew, whose next submission is the one that a variable has the number of, and two tensors: a begins with 1,
+ * b has zeros. */
+static void open_until(struct fixture *f, const char *name, struct tensor *a, struct tensor *b)
+{
+    enum { N = 64 };
+    struct err e;
+    float x[N] = {1};
+    char next[32] = "0";
+    for (int round = 0; round < 2; round++) { /* the first one counts */
+        open_with(f, name, next);
+        *a = floats(f, N, 1, x);
+        *b = floats(f, N, 1, NULL);
+        assert_int_equal(backend_read(f->device, a, x, &e), ERR_OK);
+        snprintf(next, sizeof next, "%d", (int)vulkan_get_counters(f->device).n_submit + 1);
+        if (round == 0) {
+            backend_buffer_close(f->device, &a->buffer);
+            backend_buffer_close(f->device, &b->buffer);
+        }
+    }
+}
+
 /* From then on everything fails with a sentence, and closing works. */
 static void a_lost_device_says_so(void **state)
 {
     enum { N = 64 };
     struct fixture *f = *state;
     struct err e = {0};
-    float x[N] = {1};
-    struct tensor a = floats(f, N, 1, x), b = floats(f, N, 1, NULL);
-    assert_int_equal(backend_read(f->device, &a, x, &e), ERR_OK);
-    char next[32];
-    snprintf(next, sizeof next, "%d", (int)vulkan_get_counters(f->device).n_submit + 1);
-    setenv("MOEBIUS_VULKAN_LOSE", next, 1);
+    float x[N];
+    struct tensor a, b;
+    open_until(f, "MOEBIUS_VULKAN_LOSE", &a, &b);
     add(f, a, a, b);
     assert_int_equal(backend_read(f->device, &b, x, &e), ERR_FAIL);
     assert_non_null(strstr(e.text, "the device was lost"));
@@ -1088,12 +1106,9 @@ static void a_refused_submission_is_made_again(void **state)
     enum { N = 64 };
     struct fixture *f = *state;
     struct err e = {0};
-    float x[N] = {1};
-    char next[32];
-    struct tensor a = floats(f, N, 1, x), b = floats(f, N, 1, NULL);
-    assert_int_equal(backend_read(f->device, &a, x, &e), ERR_OK);
-    snprintf(next, sizeof next, "%d", (int)vulkan_get_counters(f->device).n_submit + 1);
-    setenv("MOEBIUS_VULKAN_FULL", next, 1);
+    float x[N];
+    struct tensor a, b;
+    open_until(f, "MOEBIUS_VULKAN_FULL", &a, &b);
     add(f, a, a, b);
     assert_int_equal(backend_read(f->device, &b, x, &e), ERR_OK);
     assert_true(x[0] == 2);
@@ -1107,7 +1122,7 @@ static void a_type_without_a_shader_is_refused_by_name(void **state)
     struct err e = {0};
     struct weight *w;
     const struct weight_desc d = {"blk.0.attn_q.weight", quant_info(QUANT_IQ2_XXS), 256, 16};
-    setenv("MOEBIUS_VULKAN_WITHOUT", "IQ2_XXS", 1);
+    open_with(f, "MOEBIUS_VULKAN_WITHOUT", "IQ2_XXS");
     assert_int_equal(backend_weight_load(f->device, &d, &(struct weight_source){read_rows, NULL}, &w, &e),
                      ERR_UNSUPPORTED);
     assert_non_null(strstr(e.text, "blk.0.attn_q.weight is of type IQ2_XXS"));

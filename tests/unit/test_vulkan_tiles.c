@@ -19,7 +19,6 @@ enum { MOST_M = 131 }; /* tokens of a product, and pairs of a token and an exper
 struct fixture {
     struct pool *pool;
     struct backend *devices[2]; /* without and with tiles */
-    const char *tiles;          /* of the second: "1", or "matrix" */
     float x[MOST_M * MOST_K], y[2][MOST_M * MOST_ROWS];
 };
 
@@ -33,17 +32,18 @@ static int close_devices(void **state)
     return 0;
 }
 
-static int open_devices(void **state)
+/* tiles: of the second one, "1" or "matrix". */
+static int open_with_tiles(void **state, const char *tiles)
 {
     enum { SKIPPED = 77 };
     struct err e;
     struct fixture *f = *state = calloc(1, sizeof *f);
-    f->tiles = "1";
     for (int i = 0; i < MOST_M * MOST_K; i++)
         f->x[i] = (float)(i * 29 % 113) * 0.02f - 1;
     if (pool_create(&f->pool, 2, &e) != ERR_OK)
         return -1;
     for (int i = 0; i < 2; i++) {
+        setenv("MOEBIUS_VULKAN_TILES", i ? tiles : "0", 1);
         err_code code = vulkan_open(&f->devices[i], 0, f->pool, &e);
         if (code == ERR_UNSUPPORTED)
             exit(SKIPPED);
@@ -53,13 +53,18 @@ static int open_devices(void **state)
     return 0;
 }
 
+static int open_devices(void **state)
+{
+    return open_with_tiles(state, "1");
+}
+
 /* Devices that lack something, whose products are of one definition. */
-static void open_without(void **state, const char *without, const char *products)
+static void open_without(void **state, const char *without, const char *products, const char *tiles)
 {
     close_devices(state);
     setenv("MOEBIUS_VULKAN_WITHOUT", without, 1);
     setenv("MOEBIUS_VULKAN_PRODUCTS", products, 1);
-    assert_int_equal(open_devices(state), 0);
+    assert_int_equal(open_with_tiles(state, tiles), 0);
     unsetenv("MOEBIUS_VULKAN_WITHOUT");
 }
 
@@ -104,7 +109,6 @@ static struct weight *load(const struct fixture *f, int device, enum quant_type 
     struct weight *w;
     size_t row_bytes = 0;
     const struct weight_desc d = {"test.weight", quant_info(type), k, n_row};
-    setenv("MOEBIUS_VULKAN_TILES", device ? f->tiles : "0", 1);
     assert_true(quant_row_bytes(d.type, (uint64_t)k, &row_bytes));
     assert_int_equal(backend_weight_load(b, &d, &(struct weight_source){read_tame, &row_bytes}, &w, &e), ERR_OK);
     return w;
@@ -152,7 +156,7 @@ static const enum quant_type float_types[] = {QUANT_F32,   QUANT_F16,   QUANT_Q4
 
 static void products_of_floats_have_the_same_bits(void **state)
 {
-    open_without(state, "", "float");
+    open_without(state, "", "float", "1");
     for (size_t t = 0; t < sizeof float_types / sizeof *float_types; t++)
         for (int i = 0; i < N_SHAPE; i++)
             check_product(*state, float_types[t], &shapes[i]);
@@ -164,7 +168,7 @@ enum { N_INTEGER = sizeof integer_types / sizeof *integer_types };
 
 static void products_of_integers_have_the_same_bits(void **state)
 {
-    open_without(state, "", "integer");
+    open_without(state, "", "integer", "1");
     for (int t = 0; t < N_INTEGER; t++)
         for (int i = 0; i < N_SHAPE; i++)
             check_product(*state, integer_types[t], &shapes[i]);
@@ -175,8 +179,7 @@ static void products_of_matrices_have_the_same_bits(void **state)
 {
     static const char *const lacking[] = {"", "VK_KHR_cooperative_matrix"};
     for (size_t l = 0; l < 2; l++) {
-        open_without(state, lacking[l], "integer");
-        ((struct fixture *)*state)->tiles = "matrix";
+        open_without(state, lacking[l], "integer", "matrix");
         for (int t = 0; t < N_INTEGER; t++)
             for (int i = 0; i < N_SHAPE; i++)
                 check_product(*state, integer_types[t], &shapes[i]);
@@ -189,7 +192,7 @@ static void lesser_devices_have_the_same_bits(void **state)
     static const char *const lacking[][2] = {
         {"VK_KHR_shader_integer_dot_product", "integer"}, {"shaderInt64", "integer"}, {"shaderInt64", "float"}};
     for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++) {
-        open_without(state, lacking[i][0], lacking[i][1]);
+        open_without(state, lacking[i][0], lacking[i][1], "1");
         check_product(*state, QUANT_Q4_K, &shapes[0]);
     }
 }
@@ -201,7 +204,7 @@ static void products_that_share_a_dispatch_have_the_same_bits(void **state)
     enum { K = 256, M = 37, N_MATRIX = 3, N_OUT = 5 };
     static const int64_t n_row[N_MATRIX] = {80, 80, 17};
     static const size_t at[N_OUT + 1] = {0, 80, 160, 177, 257, 337}; /* rows of results before each */
-    open_without(state, "", "integer");
+    open_without(state, "", "integer", "1");
     struct fixture *f = *state;
     struct err e;
     float *y = malloc(2 * at[N_OUT] * M * sizeof *y);
@@ -257,7 +260,6 @@ static struct slot_pool *fill_slots(const struct fixture *f, int device, const e
     struct slot_pool_desc d = {.n_embd = N_EMBD, .n_ff = N_FF, .n_slot = N_EXPERT, .is_ungated = is_ungated};
     for (int i = 0; i < EXPERT_N_MATRIX; i++)
         d.type[i] = quant_info(types[i]);
-    setenv("MOEBIUS_VULKAN_TILES", device ? f->tiles : "0", 1);
     assert_int_equal(backend_slot_pool_create(b, &d, &s, &e), ERR_OK);
     for (int i = 0; i < N_EXPERT * EXPERT_N_MATRIX; i++) {
         int slot = i / EXPERT_N_MATRIX, m = i % EXPERT_N_MATRIX;
@@ -312,8 +314,7 @@ static void sorted_experts_have_the_same_bits(void **state)
     static const enum quant_type kinds[][EXPERT_N_MATRIX] = {{QUANT_Q4_K, QUANT_Q4_K, QUANT_Q6_K},
                                                              {QUANT_Q8_0, QUANT_Q4_0, QUANT_IQ4_XS}};
     for (int t = 0; t < 2; t++) {
-        open_without(state, "", "integer");
-        ((struct fixture *)*state)->tiles = t ? "matrix" : "1";
+        open_without(state, "", "integer", t ? "matrix" : "1");
         for (int i = 0; i < 2; i++)
             check_experts(*state, kinds[i], &few, i == t);
         check_experts(*state, kinds[0], &many, false);
