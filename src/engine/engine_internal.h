@@ -218,6 +218,8 @@ MUST_USE err_code engine_check_gpu(const moebius_engine *g, struct err *e);
 /* Chooses the devices where options.gpu is to; between reading the model's description and opening devices. */
 MUST_USE err_code engine_choose_gpu(moebius_engine *g, struct err *e);
 
+/* ---- gpu_memory.c ---------------------------------------------------------------------------------------------- */
+
 /* Whether a device works in memory of its own, which the limit on the process's does not bound. */
 bool engine_has_own_memory(const moebius_engine *g, int device);
 /* Bounds the places' rooms by such memory, once the layers are loaded. */
@@ -230,8 +232,6 @@ void engine_gpu_report(const moebius_engine *g);
 MUST_USE err_code engine_gpu_bound(const moebius_engine *g, int device, const struct gpu_need *need, struct err *e);
 /* Makes room for a session's state: later_bytes [n_stage]. ERR_LIMIT where there can't be enough. */
 MUST_USE err_code engine_gpu_session(moebius_engine *g, const size_t *later_bytes, struct err *e);
-/* Bytes of weights a second in products of a GPU that has room_bytes for the measurement; 0: there is no room. */
-MUST_USE err_code engine_gpu_speed(struct backend *b, uint64_t room_bytes, double *bytes_per_s, struct err *e);
 /* Says once that a GPU was lost, after an evaluation that failed. */
 void engine_gpu_lost(moebius_engine *g);
 /* What slots leave free of a device's own memory. */

@@ -6,6 +6,7 @@
 #include "base/minmax.h"
 #include "engine/engine_internal.h"
 #include "engine/gpu_choice.h"
+#include "engine/product_speed.h"
 #include "engine/stage_choice.h"
 #include "ranks/ranks.h"
 
@@ -131,7 +132,8 @@ static err_code measure_devices(struct choosing *x, struct err *e)
         return ERR_OK;
     for (int i = 0; i < g->n_device; i++)
         if (engine_has_own_memory(g, i))
-            TRY(engine_gpu_speed(g->devices[i].device, x->devices[i].room_bytes, &x->devices[i].speed, e));
+            TRY(product_speed(g->devices[i].device, product_speed_rows(x->devices[i].room_bytes), &x->devices[i].speed,
+                              e));
     return ERR_OK;
 }
 
