@@ -24,8 +24,9 @@ static void note_unenforced(const struct answer_grammar *g, const char *field, s
     }
 }
 
-static err_code compile(struct answer_grammar *g, const struct model *m, moebius_grammar_kind kind, const char *text,
-                        size_t n, unsigned flags, const char *field, struct server_request *r, struct err *e)
+static err_code compile(struct answer_grammar *g, const struct served_model *m, moebius_grammar_kind kind,
+                        const char *text, size_t n, unsigned flags, const char *field, struct server_request *r,
+                        struct err *e)
 {
     moebius_error error;
     g->cache = m->grammars;
@@ -37,7 +38,8 @@ static err_code compile(struct answer_grammar *g, const struct model *m, moebius
 }
 
 /* The form that the client asks for, which reasoning has none of. */
-static err_code open_format(struct answer_grammar *g, const struct model *m, struct server_request *r, struct err *e)
+static err_code open_format(struct answer_grammar *g, const struct served_model *m, struct server_request *r,
+                            struct err *e)
 {
     size_t n = 0;
     char *schema = NULL;
@@ -57,7 +59,7 @@ static err_code open_format(struct answer_grammar *g, const struct model *m, str
 
 /* A schema that an answer that calls no tool has to obey is looked at alone, for what can't be enforced of it. *schema:
  * its text, owned by the caller; NULL: there is none, or an answer without calls isn't allowed. */
-static err_code take_schema(const struct model *m, struct server_request *r, bool is_required, char **schema,
+static err_code take_schema(const struct served_model *m, struct server_request *r, bool is_required, char **schema,
                             struct err *e)
 {
     struct answer_grammar alone = {0};
@@ -73,7 +75,7 @@ static err_code take_schema(const struct model *m, struct server_request *r, boo
 
 /* Calls of tools: those that there must be, those that there may be in place of content of a schema, or those that
  * there may be once one begins. Tools whose schemas can't be enforced are called with any arguments. */
-static err_code open_calls(struct answer_grammar *g, const struct model *m, const struct prompt *prompt,
+static err_code open_calls(struct answer_grammar *g, const struct served_model *m, const struct prompt *prompt,
                            struct server_request *r, bool is_required, struct err *e)
 {
     moebius_error error;
@@ -95,7 +97,7 @@ static err_code open_calls(struct answer_grammar *g, const struct model *m, cons
     return code;
 }
 
-err_code answer_grammar_open(struct answer_grammar *g, const struct model *m, const struct prompt *prompt,
+err_code answer_grammar_open(struct answer_grammar *g, const struct served_model *m, const struct prompt *prompt,
                              struct server_request *r, struct err *e)
 {
     bool is_required = r->tool_choice == TOOL_CHOICE_REQUIRED || r->tool_choice == TOOL_CHOICE_NAMED;

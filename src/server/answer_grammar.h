@@ -16,8 +16,8 @@ struct answer_grammar {
 };
 
 /* What can't be enforced becomes a note of the request, unless the client wants it enforced: then it is ERR_USAGE. */
-MUST_USE err_code answer_grammar_open(struct answer_grammar *g, const struct model *m, const struct prompt *prompt,
-                                      struct server_request *r, struct err *e);
+MUST_USE err_code answer_grammar_open(struct answer_grammar *g, const struct served_model *m,
+                                      const struct prompt *prompt, struct server_request *r, struct err *e);
 void answer_grammar_close(struct answer_grammar *g); /* once the texts have ended that follow it */
 
 #endif

@@ -92,7 +92,7 @@ err_code call_read_request(struct call *c, struct err *e)
 /* ---- models ---------------------------------------------------------------------------------------------------- */
 
 /* Ollama's clients name a model with a tag, which says nothing if it is this one. */
-static struct model *find_without_tag(struct call *c, const char *name)
+static struct served_model *find_without_tag(struct call *c, const char *name)
 {
     static const char tag[] = ":latest";
     const size_t n = strlen(name), n_tag = sizeof tag - 1;
@@ -101,12 +101,12 @@ static struct model *find_without_tag(struct call *c, const char *name)
     char *bare = mem_strdup(name);
     if (bare)
         bare[n - n_tag] = '\0';
-    struct model *m = bare ? models_find(c->server->models, bare) : NULL;
+    struct served_model *m = bare ? models_find(c->server->models, bare) : NULL;
     mem_free(bare);
     return m;
 }
 
-err_code call_find_model(struct call *c, const char *name, struct model **m, struct err *e)
+err_code call_find_model(struct call *c, const char *name, struct served_model **m, struct err *e)
 {
     struct models *all = c->server->models;
     *m = name ? models_find(all, name) : NULL;
@@ -162,7 +162,7 @@ static void on_wait_over(void *user)
     http_do(c->server->http, &c->task);
 }
 
-void call_with_model(struct call *c, struct model *m, call_work_fn *fn)
+void call_with_model(struct call *c, struct served_model *m, call_work_fn *fn)
 {
     call_hold(c);
     c->work = fn;

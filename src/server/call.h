@@ -35,7 +35,7 @@ struct server {
 struct call;
 
 /* What is done with a model, in a worker; leads to a reply, or fails. */
-typedef err_code call_work_fn(struct call *c, struct model *m, struct err *e);
+typedef err_code call_work_fn(struct call *c, struct served_model *m, struct err *e);
 
 struct call {
     struct server *server;
@@ -74,10 +74,10 @@ MUST_USE err_code call_body(struct call *c, json_t **out, struct err *e);
 MUST_USE err_code call_read_request(struct call *c, struct err *e);
 
 /* The model that a request names; with only one any name means that. NULL: what is loaded, or the first. */
-MUST_USE err_code call_find_model(struct call *c, const char *name, struct model **m, struct err *e);
+MUST_USE err_code call_find_model(struct call *c, const char *name, struct served_model **m, struct err *e);
 /* Has the work done once the model is there, maybe later, and in this worker or another one: nothing else may touch the
  * call from here on. A failure goes to call_fail. */
-void call_with_model(struct call *c, struct model *m, call_work_fn *work);
+void call_with_model(struct call *c, struct served_model *m, call_work_fn *work);
 /* Tells the error in the stream if that has begun, else as the reply. */
 void call_fail(struct call *c, const struct err *e);
 /* Replies with the job's stream, unless there is a reply. */

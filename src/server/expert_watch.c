@@ -11,9 +11,9 @@ struct expert_watch {
     struct models *models; /* borrowed */
     struct stream *stream; /* the writer's side; NULL: it has ended */
     struct expert_sight sight;
-    bool has_state;         /* the client was told one */
-    enum model_state state; /* this one */
-    int64_t wrote_ns;       /* when it was told something last */
+    bool has_state;          /* the client was told one */
+    enum served_state state; /* this one */
+    int64_t wrote_ns;        /* when it was told something last */
     struct bytes out;
 };
 
@@ -36,8 +36,8 @@ err_code expert_watch_open(struct expert_watch **out, struct models *models, str
 /* Adds what the client doesn't know: the current model's state, and its picture. */
 static err_code gather(struct expert_watch *w, struct err *e)
 {
-    struct model *m = models_current(w->models);
-    const enum model_state state = models_look(m).state;
+    struct served_model *m = models_current(w->models);
+    const enum served_state state = models_look(m).state;
     if (!w->has_state || state != w->state)
         TRY(bytes_print(&w->out, e, "event: state\ndata: {\"state\":\"%s\"}\n\n", models_state_name(state)));
     w->has_state = true;

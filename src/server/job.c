@@ -38,7 +38,7 @@ struct job {
 
     struct server_request request;
     const struct protocol *protocol;
-    struct model *model;
+    struct served_model *model;
     const moebius_template_var *vars;
     size_t n_vars;
     const struct log *log;

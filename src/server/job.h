@@ -15,7 +15,7 @@ struct job;
 enum { STATUS_CLIENT_LEFT = 499 }; /* as in nginx's log; nobody gets it */
 
 struct job_setup {
-    struct model *model; /* which need not be there before job_submit */
+    struct served_model *model; /* which need not be there before job_submit */
     const struct protocol *protocol;
     struct server_request *request;   /* taken over, and left empty, also after a failure */
     const moebius_template_var *vars; /* [n_vars], the template's unless the request says otherwise; borrowed */

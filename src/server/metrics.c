@@ -143,7 +143,7 @@ static err_code write_places(const struct place_figures *p, struct bytes *out, s
 err_code metrics_write(struct server *s, struct bytes *out, struct err *e)
 {
     struct model_view view = {0};
-    for (size_t i = 0; i < models_n(s->models) && view.state != MODEL_READY; i++)
+    for (size_t i = 0; i < models_n(s->models) && view.state != SERVED_READY; i++)
         view = models_look(models_at(s->models, i));
     const struct metric own[] = {
         {"uptime_seconds", "gauge", "Since the start", (double)(clock_ns() - s->start_ns) / 1e9},
@@ -151,7 +151,7 @@ err_code metrics_write(struct server *s, struct bytes *out, struct err *e)
         {"requests_waiting_for_models", "gauge", "Requests whose model is being loaded, or is to be",
          (double)models_n_waiting(s->models)},
         {"clients_left_total", "counter", "Clients that left before their answer's end", (double)s->metrics.n_left},
-        {"model_ready", "gauge", "Whether a model is loaded", view.state == MODEL_READY},
+        {"model_ready", "gauge", "Whether a model is loaded", view.state == SERVED_READY},
     };
     TRY(write_all("moebius_", own, sizeof own / sizeof *own, out, e));
     TRY(write_requests(&s->metrics, out, e));

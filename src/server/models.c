@@ -21,15 +21,15 @@ enum { MAX_MODELS = 256 };
 
 struct models {
     struct models_options options;
-    struct model *list[MAX_MODELS]; /* [n], owned */
+    struct served_model *list[MAX_MODELS]; /* [n], owned */
     size_t n;
     atomic_size_t n_watchers; /* of experts */
 
-    pthread_mutex_t lock;     /* of all that follows, and of what models change */
-    pthread_cond_t changed;   /* n_users of a model */
-    struct model *current;    /* the one that has a thread; NULL: none */
-    struct model *told;       /* models_load has asked for this one, which is not there yet; NULL: none */
-    struct model_wait *waits; /* [n_waits], who came first comes first */
+    pthread_mutex_t lock;         /* of all that follows, and of what models change */
+    pthread_cond_t changed;       /* n_users of a model */
+    struct served_model *current; /* the one that has a thread; NULL: none */
+    struct served_model *told;    /* models_load has asked for this one, which is not there yet; NULL: none */
+    struct model_wait *waits;     /* [n_waits], who came first comes first */
     size_t n_waits;
     bool stops;
 };
@@ -37,7 +37,7 @@ struct models {
 /* ---- who waits; all with the lock ------------------------------------------------------------------------------ */
 
 /* The next one that is to be there: until it is, the current one takes nobody new. NULL: there is none. */
-static struct model *wanted(const struct models *all)
+static struct served_model *wanted(const struct models *all)
 {
     return all->told ? all->told : all->waits ? all->waits->model : NULL;
 }
@@ -56,7 +56,7 @@ static void end_wait(struct models *all, struct model_wait **at, const struct er
 }
 
 /* Ends all waits for a model; m NULL: for any. */
-static void end_waits(struct models *all, const struct model *m, const struct err *e)
+static void end_waits(struct models *all, const struct served_model *m, const struct err *e)
 {
     for (struct model_wait **at = &all->waits; *at;)
         if (!m || (*at)->model == m)
@@ -77,7 +77,7 @@ static void end_waits_of_left(struct models *all)
 }
 
 /* A model can't be loaded. */
-static void give_up(struct models *all, struct model *m, const struct err *e)
+static void give_up(struct models *all, struct served_model *m, const struct err *e)
 {
     log_line(all->options.log, LOG_WARN, "model %s: %s", m->name, e->text);
     m->error = *e;
@@ -89,19 +89,19 @@ static void give_up(struct models *all, struct model *m, const struct err *e)
 
 /* ---- the driving thread ---------------------------------------------------------------------------------------- */
 
-static struct model_facts facts_of(const struct model *m)
+static struct served_facts facts_of(const struct served_model *m)
 {
-    struct model_facts f = {.n_ctx = texts_n_ctx(m->texts),
-                            .n_ctx_train = moebius_n_ctx_train(m->engine),
-                            .n_vocab = moebius_n_vocab(m->engine),
-                            .n_embd = moebius_n_embd(m->engine),
-                            .n_layer = moebius_n_layer(m->engine)};
+    struct served_facts f = {.n_ctx = texts_n_ctx(m->texts),
+                             .n_ctx_train = moebius_n_ctx_train(m->engine),
+                             .n_vocab = moebius_n_vocab(m->engine),
+                             .n_embd = moebius_n_embd(m->engine),
+                             .n_layer = moebius_n_layer(m->engine)};
     snprintf(f.arch, sizeof f.arch, "%s", moebius_arch(m->engine));
     return f;
 }
 
 /* Answers that called tools, beside the prefixes on disk where there are such. */
-static err_code open_replay(struct model *m, struct err *e)
+static err_code open_replay(struct served_model *m, struct err *e)
 {
     const char *dir = m->models->options.texts.cache_dir;
     struct bytes path = {0};
@@ -116,20 +116,20 @@ static err_code open_replay(struct model *m, struct err *e)
 
 static void on_step(void *user, bool is_idle)
 {
-    struct model *m = user;
+    struct served_model *m = user;
     const struct texts_stats stats = texts_stats(m->texts);
     expert_picture_step(m->picture, m->engine, &stats, atomic_load(&m->models->n_watchers) > 0, is_idle);
 }
 
 static void note_progress(void *user, uint64_t done_bytes, uint64_t total_bytes)
 {
-    struct model *m = user;
+    struct served_model *m = user;
     atomic_store(&m->load_total, total_bytes);
     atomic_store(&m->load_done, done_bytes);
 }
 
 /* A template that the model lacks is no failure: texts can be gone on with. */
-static err_code open_template(struct model *m, struct err *e)
+static err_code open_template(struct served_model *m, struct err *e)
 {
     const struct models_options *o = &m->models->options;
     m->template_error = (struct err){0};
@@ -143,7 +143,7 @@ static err_code open_template(struct model *m, struct err *e)
     return ERR_OK;
 }
 
-static err_code load(struct model *m, struct err *e)
+static err_code load(struct served_model *m, struct err *e)
 {
     const struct models_options *o = &m->models->options;
     struct texts_options texts = o->texts;
@@ -159,7 +159,7 @@ static err_code load(struct model *m, struct err *e)
     return texts_open(&m->texts, m->engine, &texts, e);
 }
 
-static void unload(struct model *m)
+static void unload(struct served_model *m)
 {
     if (m->texts)
         texts_close(&m->texts);
@@ -172,7 +172,7 @@ static void unload(struct model *m)
     mem_trim();
 }
 
-static void set_state(struct model *m, enum model_state state)
+static void set_state(struct served_model *m, enum served_state state)
 {
     struct models *all = m->models;
     pthread_mutex_lock(&all->lock);
@@ -180,7 +180,7 @@ static void set_state(struct model *m, enum model_state state)
     pthread_mutex_unlock(&all->lock);
 }
 
-static struct place_figures places_of(const struct model *m)
+static struct place_figures places_of(const struct served_model *m)
 {
     struct place_figures f = {.n = moebius_n_place(m->engine)};
     f.n = f.n > 1 && f.n <= MODELS_MAX_PLACE ? f.n : 0;
@@ -190,7 +190,7 @@ static struct place_figures places_of(const struct model *m)
     return f;
 }
 
-static struct device_ledger ledger_of(const struct model *m)
+static struct device_ledger ledger_of(const struct served_model *m)
 {
     struct device_ledger l = {0};
     moebius_device d;
@@ -206,10 +206,10 @@ static struct device_ledger ledger_of(const struct model *m)
     return l;
 }
 
-static void become_ready(struct model *m)
+static void become_ready(struct served_model *m)
 {
     struct models *all = m->models;
-    struct model_facts facts = facts_of(m);
+    struct served_facts facts = facts_of(m);
     struct place_figures places = places_of(m);
     struct device_ledger ledger = ledger_of(m);
     pthread_mutex_lock(&all->lock);
@@ -222,7 +222,7 @@ static void become_ready(struct model *m)
     if (all->told == m)
         all->told = NULL;
     bool stops = all->stops;
-    m->state = stops ? MODEL_ENDING : MODEL_READY;
+    m->state = stops ? SERVED_ENDING : SERVED_READY;
     if (!m->leaves)
         end_waits(all, m, NULL); /* also of those who came after others: it must not go before it has served them */
     pthread_mutex_unlock(&all->lock);
@@ -231,24 +231,24 @@ static void become_ready(struct model *m)
 }
 
 /* Those who submit texts or use the vocabulary go first. */
-static void wait_for_users(struct model *m)
+static void wait_for_users(struct served_model *m)
 {
     struct models *all = m->models;
     pthread_mutex_lock(&all->lock);
-    m->state = MODEL_ENDING;
+    m->state = SERVED_ENDING;
     while (m->n_users)
         pthread_cond_wait(&all->changed, &all->lock);
     pthread_mutex_unlock(&all->lock);
 }
 
-static void note_failure(struct model *m, const struct err *e)
+static void note_failure(struct served_model *m, const struct err *e)
 {
     pthread_mutex_lock(&m->models->lock);
     give_up(m->models, m, e);
     pthread_mutex_unlock(&m->models->lock);
 }
 
-static void tell_end(const struct model *m)
+static void tell_end(const struct served_model *m)
 {
     const struct model_opener *o = &m->models->options.opener;
     const struct texts_stats stats = texts_stats(m->texts);
@@ -257,7 +257,7 @@ static void tell_end(const struct model *m)
 
 static void *drive(void *user)
 {
-    struct model *m = user;
+    struct served_model *m = user;
     struct err e = {0};
     err_code code = load(m, &e);
     if (code == ERR_OK) {
@@ -270,15 +270,15 @@ static void *drive(void *user)
     unload(m);
     if (code != ERR_OK)
         note_failure(m, &e);
-    set_state(m, MODEL_UNLOADED);
+    set_state(m, SERVED_UNLOADED);
     return NULL;
 }
 
 /* ---- who is loaded; all with the lock -------------------------------------------------------------------------- */
 
-static bool is_idle(struct model *m)
+static bool is_idle(struct served_model *m)
 {
-    if (m->state != MODEL_READY || m->n_users)
+    if (m->state != SERVED_READY || m->n_users)
         return false;
     struct texts_stats s = texts_stats(m->texts);
     return s.n_running + s.n_waiting == 0;
@@ -287,8 +287,8 @@ static bool is_idle(struct model *m)
 /* The thread of a model that is unloaded has nothing left to do. */
 static void reap(struct models *all)
 {
-    struct model *m = all->current;
-    if (!m || m->state != MODEL_UNLOADED)
+    struct served_model *m = all->current;
+    if (!m || m->state != SERVED_UNLOADED)
         return;
     pthread_join(m->thread, NULL);
     m->has_thread = false;
@@ -297,19 +297,19 @@ static void reap(struct models *all)
 
 static void end_current(struct models *all)
 {
-    all->current->state = MODEL_ENDING;
+    all->current->state = SERVED_ENDING;
     texts_stop(all->current->texts);
 }
 
-static err_code start(struct models *all, struct model *m, struct err *e)
+static err_code start(struct models *all, struct served_model *m, struct err *e)
 {
-    assert(!all->current && m->state == MODEL_UNLOADED);
-    m->state = MODEL_LOADING;
+    assert(!all->current && m->state == SERVED_UNLOADED);
+    m->state = SERVED_LOADING;
     m->leaves = false;
     atomic_store(&m->load_done, 0);
     atomic_store(&m->load_total, 0);
     if (pthread_create(&m->thread, NULL, drive, m) != 0) {
-        m->state = MODEL_UNLOADED;
+        m->state = SERVED_UNLOADED;
         return err_set(e, ERR_FAIL, "the thread of model %s can't be started", m->name);
     }
     m->has_thread = true;
@@ -317,16 +317,16 @@ static err_code start(struct models *all, struct model *m, struct err *e)
     return ERR_OK;
 }
 
-static bool is_there(const struct model *m)
+static bool is_there(const struct served_model *m)
 {
-    return m->state == MODEL_READY && !m->leaves;
+    return m->state == SERVED_READY && !m->leaves;
 }
 
 /* One step towards the wanted model being there; what fails ends its waits, too. */
 static err_code approach(struct models *all, struct err *e)
 {
     reap(all);
-    struct model *m = wanted(all);
+    struct served_model *m = wanted(all);
     if (!m || all->stops)
         return ERR_OK;
     if (is_there(m))
@@ -346,13 +346,13 @@ size_t models_n(const struct models *all)
     return all->n;
 }
 
-struct model *models_at(struct models *all, size_t i)
+struct served_model *models_at(struct models *all, size_t i)
 {
     assert(i < all->n);
     return all->list[i];
 }
 
-struct model *models_find(struct models *all, const char *name)
+struct served_model *models_find(struct models *all, const char *name)
 {
     for (size_t i = 0; i < all->n; i++)
         if (!strcmp(all->list[i]->name, name))
@@ -368,10 +368,10 @@ size_t models_n_waiting(struct models *all)
     return n;
 }
 
-struct model *models_current(struct models *all)
+struct served_model *models_current(struct models *all)
 {
     pthread_mutex_lock(&all->lock);
-    struct model *m = all->current ? all->current : all->list[0];
+    struct served_model *m = all->current ? all->current : all->list[0];
     pthread_mutex_unlock(&all->lock);
     return m;
 }
@@ -395,7 +395,7 @@ static err_code begin_wait(struct models *all, struct model_wait *wait)
 
 bool models_take(struct models *all, struct model_wait *wait)
 {
-    struct model *m = wait->model;
+    struct served_model *m = wait->model;
     struct err e = {0};
     pthread_mutex_lock(&all->lock);
     const bool is_ready = is_there(m) && (!wanted(all) || wanted(all) == m);
@@ -407,7 +407,7 @@ bool models_take(struct models *all, struct model_wait *wait)
     return is_over;
 }
 
-void models_give_back(struct model *m)
+void models_give_back(struct served_model *m)
 {
     struct models *all = m->models;
     pthread_mutex_lock(&all->lock);
@@ -420,15 +420,15 @@ void models_give_back(struct model *m)
 /* ---- loading and unloading when told to ------------------------------------------------------------------------ */
 
 /* Another one that is being loaded, or is to be; NULL: there is none. */
-static const struct model *rival(const struct models *all, const struct model *m)
+static const struct served_model *rival(const struct models *all, const struct served_model *m)
 {
-    const struct model *current = all->current && all->current->state == MODEL_LOADING ? all->current : NULL;
+    const struct served_model *current = all->current && all->current->state == SERVED_LOADING ? all->current : NULL;
     return wanted(all) && wanted(all) != m ? wanted(all) : current != m ? current : NULL;
 }
 
-static err_code ask_for(struct models *all, struct model *m, struct err *e)
+static err_code ask_for(struct models *all, struct served_model *m, struct err *e)
 {
-    const struct model *other = rival(all, m);
+    const struct served_model *other = rival(all, m);
     if (all->stops)
         return err_set(e, ERR_CANCELLED, "the server is ending");
     if (other)
@@ -439,7 +439,7 @@ static err_code ask_for(struct models *all, struct model *m, struct err *e)
     return approach(all, e);
 }
 
-err_code models_load(struct models *all, struct model *m, struct err *e)
+err_code models_load(struct models *all, struct served_model *m, struct err *e)
 {
     pthread_mutex_lock(&all->lock);
     err_code code = ask_for(all, m, e);
@@ -447,15 +447,15 @@ err_code models_load(struct models *all, struct model *m, struct err *e)
     return code;
 }
 
-static err_code let_go(struct models *all, struct model *m, bool when_done, struct err *e)
+static err_code let_go(struct models *all, struct served_model *m, bool when_done, struct err *e)
 {
-    const bool is_loading = m->state == MODEL_LOADING;
-    bool was_wanted = wanted(all) == m && m->state == MODEL_UNLOADED;
+    const bool is_loading = m->state == SERVED_LOADING;
+    bool was_wanted = wanted(all) == m && m->state == SERVED_UNLOADED;
     if (was_wanted)
         all->told = NULL;
-    if (was_wanted || m->state == MODEL_ENDING)
+    if (was_wanted || m->state == SERVED_ENDING)
         return ERR_OK;
-    if (m->state == MODEL_UNLOADED)
+    if (m->state == SERVED_UNLOADED)
         return err_set(e, ERR_USAGE, "model %s is not loaded", m->name);
     if (is_idle(m)) {
         end_current(all);
@@ -473,7 +473,7 @@ static err_code let_go(struct models *all, struct model *m, bool when_done, stru
                    m->name, n, n == 1 ? "" : "s");
 }
 
-err_code models_unload(struct models *all, struct model *m, bool when_done, struct err *e)
+err_code models_unload(struct models *all, struct served_model *m, bool when_done, struct err *e)
 {
     pthread_mutex_lock(&all->lock);
     err_code code = let_go(all, m, when_done, e);
@@ -483,23 +483,23 @@ err_code models_unload(struct models *all, struct model *m, bool when_done, stru
 
 /* ---- looking --------------------------------------------------------------------------------------------------- */
 
-static double loaded_share(struct model *m)
+static double loaded_share(struct served_model *m)
 {
     uint64_t total = atomic_load(&m->load_total);
     return total ? (double)atomic_load(&m->load_done) / (double)total : 0;
 }
 
-struct model_view models_look(struct model *m)
+struct model_view models_look(struct served_model *m)
 {
     struct models *all = m->models;
     pthread_mutex_lock(&all->lock);
     struct model_view view = {.state = m->state,
                               .leaves = m->leaves,
-                              .waits = wanted(all) == m && m->state == MODEL_UNLOADED,
-                              .loaded_share = m->state == MODEL_LOADING ? loaded_share(m) : 0,
+                              .waits = wanted(all) == m && m->state == SERVED_UNLOADED,
+                              .loaded_share = m->state == SERVED_LOADING ? loaded_share(m) : 0,
                               .facts = m->facts,
                               .error = m->error};
-    if (m->state == MODEL_READY) {
+    if (m->state == SERVED_READY) {
         view.counters = m->counters;
         view.places = m->places;
         view.ledger = m->ledger;
@@ -509,12 +509,12 @@ struct model_view models_look(struct model *m)
     return view;
 }
 
-const char *models_state_name(enum model_state state)
+const char *models_state_name(enum served_state state)
 {
     switch (state) {
-    case MODEL_LOADING: return "loading";
-    case MODEL_READY: return "ready";
-    case MODEL_ENDING: return "unloading";
+    case SERVED_LOADING: return "loading";
+    case SERVED_READY: return "ready";
+    case SERVED_ENDING: return "unloading";
     default: return "unloaded";
     }
 }
@@ -523,12 +523,12 @@ void models_watch(struct models *all, bool begins)
 {
     pthread_mutex_lock(&all->lock);
     atomic_fetch_add(&all->n_watchers, begins ? 1 : (size_t)-1);
-    if (begins && all->current && all->current->state == MODEL_READY)
+    if (begins && all->current && all->current->state == SERVED_READY)
         texts_poke(all->current->texts);
     pthread_mutex_unlock(&all->lock);
 }
 
-void models_note_end(struct model *m)
+void models_note_end(struct served_model *m)
 {
     struct models *all = m->models;
     moebius_counters now = moebius_engine_counters(m->engine);
@@ -547,7 +547,7 @@ void models_tick(struct models *all, int64_t now_ns)
     struct err e = {0};
     pthread_mutex_lock(&all->lock);
     end_waits_of_left(all);
-    struct model *m = all->current;
+    struct served_model *m = all->current;
     bool is_forgotten = all->options.idle_ns && m && now_ns - m->used_ns > all->options.idle_ns;
     if ((is_forgotten || (m && m->leaves)) && is_idle(m))
         end_current(all);
@@ -598,11 +598,11 @@ err_code models_add(struct models *all, const char *path, const char *name, stru
         return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     if (all->n == MAX_MODELS)
         return err_set(e, ERR_LIMIT, "%s: expected at most %d models", path, MAX_MODELS);
-    struct model *m = mem_calloc(1, sizeof *m);
+    struct served_model *m = mem_calloc(1, sizeof *m);
     if (!m)
         return err_nomem(e, sizeof *m, "a model");
     all->list[all->n++] = m;
-    *m = (struct model){.models = all, .size_bytes = st.st_size, .created = st.st_mtime};
+    *m = (struct served_model){.models = all, .size_bytes = st.st_size, .created = st.st_mtime};
     TRY(expert_picture_open(&m->picture, e));
     m->path = mem_strdup(path);
     m->name = name ? printable_name(name) : name_of(path);
@@ -668,9 +668,9 @@ void models_stop(struct models *all)
 {
     models_stop_loading(all);
     pthread_mutex_lock(&all->lock);
-    if (all->current && all->current->state == MODEL_READY)
+    if (all->current && all->current->state == SERVED_READY)
         end_current(all);
-    struct model *m = all->current;
+    struct served_model *m = all->current;
     pthread_mutex_unlock(&all->lock);
     if (m && m->has_thread)
         pthread_join(m->thread, NULL);

@@ -18,10 +18,10 @@
 #include "server/template_needs.h"
 #include "texts/texts.h"
 
-enum model_state { MODEL_UNLOADED, MODEL_LOADING, MODEL_READY, MODEL_ENDING };
+enum served_state { SERVED_UNLOADED, SERVED_LOADING, SERVED_READY, SERVED_ENDING };
 
 /* What a file says of itself; zero until it was loaded once. */
-struct model_facts {
+struct served_facts {
     char arch[64];
     int64_t n_ctx, n_ctx_train; /* tokens of a text here at most, and in training */
     int64_t n_vocab, n_embd, n_layer;
@@ -44,7 +44,7 @@ struct device_ledger {
     } held[MODELS_MAX_DEVICE];
 };
 
-struct model {
+struct served_model {
     char *name, *path;  /* owned */
     int64_t size_bytes; /* of the file, or of the first part */
     int64_t created;    /* when it was written, seconds since 1970 */
@@ -62,8 +62,8 @@ struct model {
 
     /* the registry's */
     struct models *models;
-    enum model_state state;
-    struct model_facts facts;
+    enum served_state state;
+    struct served_facts facts;
     moebius_engine *engine;                 /* the driving thread's alone */
     moebius_counters counters;              /* of the engine, when a text ended last */
     struct place_figures places;            /* of its places, likewise */
@@ -105,7 +105,7 @@ struct models_options {
 
 /* Somebody waits for a model. */
 struct model_wait {
-    struct model *model;
+    struct served_model *model;
     const _Atomic bool *left; /* says once that nobody waits any more; borrowed until the wait is over */
     struct err error;         /* why there is no model; its code is ERR_OK where it was taken */
     /* The wait is over, and no more the registry's. In any thread, within a lock: must not wait, nor ask for models. */
@@ -124,48 +124,48 @@ bool models_have(const struct models *all, const char *path);
 /* Adds all GGUF files in a folder, of split sets the first part. ERR_USAGE where there is none. */
 MUST_USE err_code models_add_folder(struct models *all, const char *path, struct err *e);
 size_t models_n(const struct models *all);
-struct model *models_at(struct models *all, size_t i);
+struct served_model *models_at(struct models *all, size_t i);
 
 /* Has a model be loaded, and does not wait: another one goes once its texts have ended. ERR_LIMIT while a third one is
  * being loaded, or waited for. */
-MUST_USE err_code models_load(struct models *all, struct model *m, struct err *e);
+MUST_USE err_code models_load(struct models *all, struct served_model *m, struct err *e);
 /* Has a model go, and does not wait. One that has texts, or is being loaded: with `when_done` once they have ended, of
  * which it takes no more; else ERR_LIMIT. One that only waits to be loaded does so no more. ERR_USAGE: it is not
  * loaded. */
-MUST_USE err_code models_unload(struct models *all, struct model *m, bool when_done, struct err *e);
+MUST_USE err_code models_unload(struct models *all, struct served_model *m, bool when_done, struct err *e);
 /* Has a model be there, and keeps it so until it is given back. True: the wait is over at once, and `over` is not
  * called. ERR_CANCELLED after *left was set, within some 100 ms; ERR_LIMIT: as many wait as its texts could take. */
 MUST_USE bool models_take(struct models *all, struct model_wait *wait);
-void models_give_back(struct model *m);
+void models_give_back(struct served_model *m);
 /* How many wait for models. */
 size_t models_n_waiting(struct models *all);
 /* The one that is loaded, or comes or goes; else the first. */
-struct model *models_current(struct models *all);
+struct served_model *models_current(struct models *all);
 /* The model of this name whether it is loaded or not; NULL: there is none. */
-struct model *models_find(struct models *all, const char *name);
+struct served_model *models_find(struct models *all, const char *name);
 
 /* What may change meanwhile; `error` is of the last load, if that failed. `stats`, `counters`, `places` and `ledger`
  * are zero unless it is ready. */
 struct model_view {
-    enum model_state state;
+    enum served_state state;
     bool leaves;         /* it goes once its texts have ended */
     bool waits;          /* it is to be loaded once another one has gone */
     double loaded_share; /* 0 to 1, while it is loaded */
-    struct model_facts facts;
+    struct served_facts facts;
     struct texts_stats stats;
     moebius_counters counters;
     struct place_figures places;
     struct device_ledger ledger;
     struct err error;
 };
-struct model_view models_look(struct model *m);
-const char *models_state_name(enum model_state state); /* "ready" */
+struct model_view models_look(struct served_model *m);
+const char *models_state_name(enum served_state state); /* "ready" */
 
 /* Somebody begins or ends to look at the experts, whose pictures are made meanwhile alone. */
 void models_watch(struct models *all, bool begins);
 
 /* A text has ended; in the driving thread, which alone may read the engine's counters. */
-void models_note_end(struct model *m);
+void models_note_end(struct served_model *m);
 /* Unloads what nobody has used for long, and has what somebody waits for come nearer; to be called ten times a second.
  */
 void models_tick(struct models *all, int64_t now_ns);

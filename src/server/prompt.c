@@ -54,7 +54,8 @@ static err_code add_vars(struct input *in, const json_t *own, const moebius_temp
 }
 
 /* The messages as the template can take them, without the last one where the answer goes on with it. */
-static err_code add_messages(struct input *in, const struct model *m, const struct server_request *r, struct err *e)
+static err_code add_messages(struct input *in, const struct served_model *m, const struct server_request *r,
+                             struct err *e)
 {
     json_t *all = template_needs_apply(&m->needs, r), *messages = all ? json_copy(all) : NULL;
     if (messages && r->continues_message)
@@ -86,7 +87,7 @@ static err_code write_tools(struct prompt *p, const struct server_request *r, ch
     return err_nomem(e, 0, "the tools");
 }
 
-static err_code render(struct prompt *p, const struct model *m, const struct server_request *r, struct input *in,
+static err_code render(struct prompt *p, const struct served_model *m, const struct server_request *r, struct input *in,
                        struct err *e)
 {
     moebius_error error;
@@ -105,7 +106,7 @@ static err_code render(struct prompt *p, const struct model *m, const struct ser
 }
 
 /* The mark that ends the reasoning that the prompt has begun; "": it has begun none. Borrowed from the template. */
-static err_code open_mark(const struct prompt *p, const struct model *m, const char **mark, struct err *e)
+static err_code open_mark(const struct prompt *p, const struct served_model *m, const char **mark, struct err *e)
 {
     moebius_error error;
     moebius_reply *reply;
@@ -134,7 +135,7 @@ static err_code add_reasoning(struct prompt *p, const char *reasoning, const cha
 }
 
 /* The last message, where the answer goes on with it. */
-static err_code add_begun(struct prompt *p, const struct model *m, const struct server_request *r, struct err *e)
+static err_code add_begun(struct prompt *p, const struct served_model *m, const struct server_request *r, struct err *e)
 {
     const json_t *last = json_array_get(r->messages, json_array_size(r->messages) - 1);
     const char *content = json_string_value(json_object_get(last, "content")), *mark;
@@ -150,7 +151,7 @@ static err_code add_begun(struct prompt *p, const struct model *m, const struct 
     return bytes_add_text(&p->text, content, e);
 }
 
-err_code prompt_render(struct prompt *p, const struct model *m, const struct server_request *r,
+err_code prompt_render(struct prompt *p, const struct served_model *m, const struct server_request *r,
                        const moebius_template_var *defaults, size_t n_defaults, struct err *e)
 {
     struct input in = {0};
@@ -180,7 +181,7 @@ static err_code add_ids(struct prompt *p, const int32_t *ids, size_t n, struct e
     return ERR_OK;
 }
 
-static err_code add_text(struct prompt *p, const struct model *m, const char *text, size_t n, bool is_mark,
+static err_code add_text(struct prompt *p, const struct served_model *m, const char *text, size_t n, bool is_mark,
                          struct err *e)
 {
     moebius_error error;
@@ -197,7 +198,7 @@ static err_code add_text(struct prompt *p, const struct model *m, const char *te
 
 /* A text that is the whole prompt. Who sends it has applied the template: special tokens are read, and the one that
  * begins a text may be there. */
-static err_code add_raw(struct prompt *p, const struct model *m, const json_t *text, struct err *e)
+static err_code add_raw(struct prompt *p, const struct served_model *m, const json_t *text, struct err *e)
 {
     moebius_error error;
     int32_t *ids, bos = moebius_token_bos(m->vocab);
@@ -212,7 +213,7 @@ static err_code add_raw(struct prompt *p, const struct model *m, const json_t *t
 }
 
 /* The message that goes on: of it only the mark is a special token. */
-static err_code add_begun_ids(struct prompt *p, const struct model *m, struct err *e)
+static err_code add_begun_ids(struct prompt *p, const struct served_model *m, struct err *e)
 {
     const char *text = bytes_text(&p->text);
     size_t behind = p->mark + p->n_mark;
@@ -221,7 +222,7 @@ static err_code add_begun_ids(struct prompt *p, const struct model *m, struct er
     return add_text(p, m, text + behind, p->text.n - behind, false, e);
 }
 
-static err_code add_rendered(struct prompt *p, const struct model *m, struct err *e)
+static err_code add_rendered(struct prompt *p, const struct served_model *m, struct err *e)
 {
     moebius_error error;
     int32_t *ids;
@@ -233,7 +234,8 @@ static err_code add_rendered(struct prompt *p, const struct model *m, struct err
     return code;
 }
 
-err_code prompt_take_ids(struct prompt *p, const struct model *m, const char *field, const json_t *ids, struct err *e)
+err_code prompt_take_ids(struct prompt *p, const struct served_model *m, const char *field, const json_t *ids,
+                         struct err *e)
 {
     size_t n = json_array_size(ids);
     p->ids = mem_calloc(n + 1, sizeof *p->ids);
@@ -253,7 +255,7 @@ err_code prompt_take_ids(struct prompt *p, const struct model *m, const char *fi
 }
 
 /* Sampled tokens in place of the template's, where it writes a message as the one turn that was sampled. */
-static err_code replay(struct prompt *p, const struct model *m, const json_t *messages, struct err *e)
+static err_code replay(struct prompt *p, const struct served_model *m, const json_t *messages, struct err *e)
 {
     json_t *message, *whole = json_array();
     size_t i;
@@ -267,7 +269,7 @@ static err_code replay(struct prompt *p, const struct model *m, const json_t *me
     return code;
 }
 
-err_code prompt_make(struct prompt *p, const struct model *m, const struct server_request *r,
+err_code prompt_make(struct prompt *p, const struct served_model *m, const struct server_request *r,
                      const moebius_template_var *defaults, size_t n_defaults, struct err *e)
 {
     if (r->messages) {

@@ -18,13 +18,13 @@ struct prompt {
 
 /* defaults: variables of the template that a request need not say. ERR_USAGE: it is the request's fault. Close after
  * failures, too. */
-MUST_USE err_code prompt_make(struct prompt *p, const struct model *m, const struct server_request *r,
+MUST_USE err_code prompt_make(struct prompt *p, const struct served_model *m, const struct server_request *r,
                               const moebius_template_var *defaults, size_t n_defaults, struct err *e);
 /* The tokens of a list, which the request has in this field. */
-MUST_USE err_code prompt_take_ids(struct prompt *p, const struct model *m, const char *field, const json_t *ids,
+MUST_USE err_code prompt_take_ids(struct prompt *p, const struct served_model *m, const char *field, const json_t *ids,
                                   struct err *e);
 /* The text alone, without tokens. */
-MUST_USE err_code prompt_render(struct prompt *p, const struct model *m, const struct server_request *r,
+MUST_USE err_code prompt_render(struct prompt *p, const struct served_model *m, const struct server_request *r,
                                 const moebius_template_var *defaults, size_t n_defaults, struct err *e);
 void prompt_close(struct prompt *p);
 

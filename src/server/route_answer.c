@@ -19,7 +19,7 @@ static void on_done(void *user, int status, struct bytes *body)
 }
 
 /* Takes the request over. */
-static err_code open_job(struct call *c, struct model *m, struct err *e)
+static err_code open_job(struct call *c, struct served_model *m, struct err *e)
 {
     const struct server_options *o = c->server->options;
     const struct job_setup setup = {.model = m,
@@ -40,7 +40,7 @@ static err_code open_job(struct call *c, struct model *m, struct err *e)
     return ERR_OK;
 }
 
-static err_code submit(struct call *c, struct model *m, struct err *e)
+static err_code submit(struct call *c, struct served_model *m, struct err *e)
 {
     struct job *job = atomic_load(&c->job);
     TRY(job_submit(job, e));
@@ -51,7 +51,7 @@ static err_code submit(struct call *c, struct model *m, struct err *e)
 }
 
 /* Ollama's clients have models loaded so. */
-static err_code say_loaded(struct call *c, struct model *m, struct err *e)
+static err_code say_loaded(struct call *c, struct served_model *m, struct err *e)
 {
     const struct answer_head head = {.model = m->name, .created = (int64_t)time(NULL)};
     call_json(c, 200, c->protocol->whole(&c->request, &head, NULL));
@@ -73,7 +73,7 @@ static err_code take_share(struct call *c, const struct server_request *r, struc
 
 static err_code answer(struct call *c, struct err *e)
 {
-    struct model *m;
+    struct served_model *m;
     TRY(call_read_request(c, e));
     TRY(take_share(c, &c->request, e));
     TRY(call_find_model(c, c->request.model, &m, e));

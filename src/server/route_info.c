@@ -9,7 +9,7 @@ void route_health(struct call *c)
 {
     struct models *all = c->server->models;
     struct model_view view = models_look(models_at(all, 0));
-    bool is_loading = models_n(all) == 1 && view.state == MODEL_LOADING;
+    bool is_loading = models_n(all) == 1 && view.state == SERVED_LOADING;
     if (models_n(all) == 1 && view.error.code != ERR_OK) {
         call_error_as(c, 503, &view.error);
     } else if (is_loading) {
@@ -23,7 +23,7 @@ void route_health(struct call *c)
 
 void route_props(struct call *c)
 {
-    struct model *m = models_current(c->server->models);
+    struct served_model *m = models_current(c->server->models);
     const struct model_view view = models_look(m);
     const char *slash = strrchr(m->path, '/');
     call_json(c, 200,
@@ -31,13 +31,13 @@ void route_props(struct call *c)
                         "n_ctx", (json_int_t)view.facts.n_ctx, "params", "total_slots",
                         (json_int_t)c->server->options->models.texts.n_texts, "model_alias", m->name, "model_path",
                         slash ? slash + 1 : m->path, "build_info", moebius_version(), "is_sleeping",
-                        view.state == MODEL_UNLOADED, "modalities", "vision", 0, "audio", 0));
+                        view.state == SERVED_UNLOADED, "modalities", "vision", 0, "audio", 0));
 }
 
 /* Texts that may run at once, the first of which are busy: a place belongs to no text. */
 void route_slots(struct call *c)
 {
-    struct model *m = models_current(c->server->models);
+    struct served_model *m = models_current(c->server->models);
     const struct model_view view = models_look(m);
     json_t *list = json_array();
     bool good = list != NULL;

@@ -12,30 +12,30 @@
 /* As llama.cpp's server says it: one that could not be loaded is unloaded, and failed. */
 static json_t *status_of(const struct model_view *view)
 {
-    const bool is_loading = view->state == MODEL_LOADING || view->waits;
-    const bool goes = view->state == MODEL_ENDING || (view->state == MODEL_READY && view->leaves);
-    const char *value = goes                         ? "unloading"
-                        : is_loading                 ? "loading"
-                        : view->state == MODEL_READY ? "loaded"
-                                                     : "unloaded";
+    const bool is_loading = view->state == SERVED_LOADING || view->waits;
+    const bool goes = view->state == SERVED_ENDING || (view->state == SERVED_READY && view->leaves);
+    const char *value = goes                          ? "unloading"
+                        : is_loading                  ? "loading"
+                        : view->state == SERVED_READY ? "loaded"
+                                                      : "unloaded";
     json_t *j = json_pack("{s:s}", "value", value);
     int bad = 0;
     if (j && view->waits)
         bad = json_object_set_new(j, "waits", json_true());
     else if (j && is_loading)
         bad = json_object_set_new(j, "progress", json_real(view->loaded_share));
-    else if (j && view->state == MODEL_UNLOADED && view->error.code != ERR_OK)
+    else if (j && view->state == SERVED_UNLOADED && view->error.code != ERR_OK)
         bad = json_object_update_new(
             j, json_pack("{s:b, s:o}", "failed", 1, "error", json_text(view->error.text, strlen(view->error.text))));
     return json_unless(bad, j);
 }
 
 /* With the names of OpenAI's, Anthropic's, vLLM's and llama.cpp's lists. */
-static json_t *describe(struct model *m)
+static json_t *describe(struct served_model *m)
 {
     char created[32];
     const struct model_view view = models_look(m);
-    const struct model_facts *f = &view.facts;
+    const struct served_facts *f = &view.facts;
     format_time(m->created, created);
     json_t *j =
         json_pack("{s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:s, s:o, s:I, s:I}", "id", m->name, "object", "model",
@@ -72,7 +72,7 @@ void route_models(struct call *c)
 void route_model(struct call *c)
 {
     const char *name = c->x->path + strlen(c->route->path);
-    struct model *m = models_find(c->server->models, name);
+    struct served_model *m = models_find(c->server->models, name);
     if (m)
         call_json(c, 200, describe(m));
     else
@@ -81,14 +81,14 @@ void route_model(struct call *c)
 
 /* ---- loading and unloading --------------------------------------------------------------------------------------- */
 
-typedef err_code change_fn(struct call *c, struct model *m, const struct model_change *change, struct err *e);
+typedef err_code change_fn(struct call *c, struct served_model *m, const struct model_change *change, struct err *e);
 
-static err_code load(struct call *c, struct model *m, const struct model_change *change, struct err *e)
+static err_code load(struct call *c, struct served_model *m, const struct model_change *change, struct err *e)
 {
     return models_load(c->server->models, m, e);
 }
 
-static err_code unload(struct call *c, struct model *m, const struct model_change *change, struct err *e)
+static err_code unload(struct call *c, struct served_model *m, const struct model_change *change, struct err *e)
 {
     return models_unload(c->server->models, m, change->when_done, e);
 }
@@ -99,7 +99,7 @@ static err_code change_model(struct call *c, change_fn *fn, struct err *e)
     struct model_change change;
     TRY(call_body(c, &body, e));
     err_code code = model_change_parse(&change, body, e);
-    struct model *m = code == ERR_OK ? models_find(c->server->models, change.model) : NULL;
+    struct served_model *m = code == ERR_OK ? models_find(c->server->models, change.model) : NULL;
     if (m) {
         code = fn(c, m, &change, e);
         c->error_status = code == ERR_LIMIT ? 409 : 0;

@@ -15,7 +15,7 @@ void route_ollama_version(struct call *c)
 }
 
 /* What a list of models says of one. There is no digest: nobody has read the whole file. */
-static json_t *entry(struct model *m, const struct model_view *view)
+static json_t *entry(struct served_model *m, const struct model_view *view)
 {
     char modified[32];
     const char *family = *view->facts.arch ? view->facts.arch : "unknown";
@@ -32,9 +32,9 @@ static void list(struct call *c, bool all_of_them)
     json_t *models = json_array();
     bool good = models != NULL;
     for (size_t i = 0; good && i < models_n(all); i++) {
-        struct model *m = models_at(all, i);
+        struct served_model *m = models_at(all, i);
         const struct model_view view = models_look(m);
-        if (all_of_them || view.state == MODEL_READY)
+        if (all_of_them || view.state == SERVED_READY)
             good = json_array_append_new(models, entry(m, &view)) == 0;
     }
     call_json(c, 200, good ? json_pack("{s:O}", "models", models) : NULL);
@@ -51,7 +51,7 @@ void route_ollama_ps(struct call *c)
     list(c, false);
 }
 
-static err_code show(struct call *c, struct model *m, struct err *e)
+static err_code show(struct call *c, struct served_model *m, struct err *e)
 {
     char key[128];
     const struct model_view view = models_look(m);
@@ -66,7 +66,7 @@ static err_code show(struct call *c, struct model *m, struct err *e)
     return ERR_OK;
 }
 
-static err_code find_shown(struct call *c, struct model **m, struct err *e)
+static err_code find_shown(struct call *c, struct served_model **m, struct err *e)
 {
     TRY(call_body(c, &c->request.body, e));
     const char *name = json_string_value(json_object_get(c->request.body, "model"));
@@ -76,7 +76,7 @@ static err_code find_shown(struct call *c, struct model **m, struct err *e)
 void route_ollama_show(struct call *c)
 {
     struct err e = {0};
-    struct model *m;
+    struct served_model *m;
     if (find_shown(c, &m, &e) == ERR_OK)
         call_with_model(c, m, show);
     else

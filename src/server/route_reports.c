@@ -49,11 +49,11 @@ static json_t *measured(const struct model_view *view)
 }
 
 /* A model without a plan is no failure of the request: the sentence stands in its place. */
-static json_t *plan_of(struct call *c, struct model *m)
+static json_t *plan_of(struct call *c, struct served_model *m)
 {
     const struct server_reports *r = &c->server->options->reports;
     const struct model_view view = models_look(m);
-    const bool is_there = view.state == MODEL_READY;
+    const bool is_there = view.state == SERVED_READY;
     json_t *plan = NULL;
     struct err e = {0};
     pthread_mutex_lock(&c->server->reports_lock);
@@ -71,7 +71,7 @@ void route_plan(struct call *c)
     struct models *all = c->server->models;
     const size_t n = strlen(c->route->path);
     const char *name = c->route->path[n - 1] == '/' ? c->x->path + n : NULL;
-    struct model *m = name ? models_find(all, name) : models_current(all);
+    struct served_model *m = name ? models_find(all, name) : models_current(all);
     if (m)
         call_json(c, 200, plan_of(c, m));
     else
@@ -82,11 +82,11 @@ void route_plan(struct call *c)
 /* ---- receipts -------------------------------------------------------------------------------------------------- */
 
 /* The server's model that a receipt is of, by its file's name; NULL: it is of another one. */
-static const struct model *model_of(struct models *all, const json_t *receipt)
+static const struct served_model *model_of(struct models *all, const json_t *receipt)
 {
     const char *file = json_string_value(json_object_get(receipt, "model"));
     for (size_t i = 0; file && i < models_n(all); i++) {
-        const struct model *m = models_at(all, i);
+        const struct served_model *m = models_at(all, i);
         const char *slash = strrchr(m->path, '/');
         if (!strcmp(slash ? slash + 1 : m->path, file))
             return m;
@@ -101,7 +101,7 @@ static json_t *choose_receipts(struct models *all, const json_t *receipts)
     bool good = chosen != NULL;
     for (size_t i = 0; good && i < json_array_size(receipts); i++) {
         json_t *r = json_array_get(receipts, i);
-        const struct model *m = model_of(all, r);
+        const struct served_model *m = model_of(all, r);
         good = !m || (json_object_set_new(r, "id", json_string(m->name)) == 0 && json_array_append(chosen, r) == 0);
     }
     return json_unless(!good, chosen);

@@ -30,7 +30,7 @@ static json_t *piece_of(const moebius_vocab *vocab, int32_t id)
     return json_pack("{s:i, s:o}", "id", (int)id, "piece", text ? text : writer_byte_list(piece, n));
 }
 
-static err_code tokenize(struct call *c, struct model *m, struct err *e)
+static err_code tokenize(struct call *c, struct served_model *m, struct err *e)
 {
     const json_t *body = c->request.body;
     moebius_error error;
@@ -54,7 +54,7 @@ static err_code tokenize(struct call *c, struct model *m, struct err *e)
     return reply(c, out);
 }
 
-static err_code detokenize(struct call *c, struct model *m, struct err *e)
+static err_code detokenize(struct call *c, struct served_model *m, struct err *e)
 {
     struct prompt ids = {0};
     const json_t *tokens = json_object_get(c->request.body, "tokens");
@@ -74,7 +74,7 @@ static err_code detokenize(struct call *c, struct model *m, struct err *e)
     return code;
 }
 
-static err_code read_body(struct call *c, struct model **m, struct err *e)
+static err_code read_body(struct call *c, struct served_model **m, struct err *e)
 {
     TRY(call_body(c, &c->request.body, e));
     return call_find_model(c, json_string_value(json_object_get(c->request.body, "model")), m, e);
@@ -83,7 +83,7 @@ static err_code read_body(struct call *c, struct model **m, struct err *e)
 static void handle(struct call *c, call_work_fn *work)
 {
     struct err e = {0};
-    struct model *m;
+    struct served_model *m;
     if (read_body(c, &m, &e) == ERR_OK)
         call_with_model(c, m, work);
     else
@@ -105,7 +105,7 @@ void route_detokenize(struct call *c)
 static void handle_request(struct call *c, call_work_fn *work)
 {
     struct err e = {0};
-    struct model *m;
+    struct served_model *m;
     err_code code = call_read_request(c, &e);
     if (code == ERR_OK)
         code = call_find_model(c, c->request.model, &m, &e);
@@ -115,7 +115,7 @@ static void handle_request(struct call *c, call_work_fn *work)
         call_fail(c, &e);
 }
 
-static err_code count(struct call *c, struct model *m, struct err *e)
+static err_code count(struct call *c, struct served_model *m, struct err *e)
 {
     const struct server_options *o = c->server->options;
     struct prompt p = {0};
@@ -126,7 +126,7 @@ static err_code count(struct call *c, struct model *m, struct err *e)
     return code;
 }
 
-static err_code render(struct call *c, struct model *m, struct err *e)
+static err_code render(struct call *c, struct served_model *m, struct err *e)
 {
     const struct server_options *o = c->server->options;
     struct prompt p = {0};

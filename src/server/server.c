@@ -248,10 +248,10 @@ static err_code look_at_start(struct server *s, bool *is_ready, struct err *e)
         *is_ready = true;
     } else {
         struct model_view view = models_look(models_at(s->models, 0));
-        bool has_gone = view.state == MODEL_UNLOADED && !view.waits;
+        bool has_gone = view.state == SERVED_UNLOADED && !view.waits;
         if (has_gone && view.error.code != ERR_OK)
             return err_set(e, view.error.code, "%s", view.error.text);
-        *is_ready = has_gone || view.state == MODEL_READY; /* a client may have unloaded it by now */
+        *is_ready = has_gone || view.state == SERVED_READY; /* a client may have unloaded it by now */
     }
     if (*is_ready)
         announce(s);
@@ -301,7 +301,7 @@ static void *end_at_once(void *user)
 
 static bool is_loading(struct server *s)
 {
-    return models_look(models_current(s->models)).state == MODEL_LOADING;
+    return models_look(models_current(s->models)).state == SERVED_LOADING;
 }
 
 /* Whether something may go on for the rest of its time. */

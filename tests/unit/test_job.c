@@ -42,7 +42,7 @@ void texts_cancel(struct texts *t, uint64_t id)
     t->is_cancelled[id - 1] = true;
 }
 
-void models_note_end(struct model *m)
+void models_note_end(struct served_model *m)
 {
 }
 
@@ -65,7 +65,7 @@ static void end(size_t i, enum text_end how)
 
 static moebius_vocab *vocab;
 static char model_name[] = "tiny", model_path[] = "/models/tiny.gguf";
-static struct model model = {.name = model_name, .path = model_path, .texts = &texts, .facts = {.n_ctx = 100}};
+static struct served_model model = {.name = model_name, .path = model_path, .texts = &texts, .facts = {.n_ctx = 100}};
 
 /* How answers are told; requests are those of completions, which need no template. */
 static const struct protocol *told_by = &protocol_completions;
