@@ -302,7 +302,7 @@ enum { INDEX_Q, INDEX_POS, INDEX_TABLE, INDEX_PAGES, INDEX_WEIGHTS };
 enum { ATTENTION_Q, ATTENTION_POS, ATTENTION_TABLE, ATTENTION_PAGES, ATTENTION_CHOSEN, ATTENTION_ENTRY_PAGES };
 enum { COMPRESS_AT, COMPRESS_TABLE, COMPRESS_PAGES };
 enum { CONV_X, CONV_FROM, CONV_TO };
-enum { DELTA_QKV, DELTA_ALPHA, DELTA_BETA, DELTA_FROM, DELTA_TO }; /* SSM's, too */
+enum { DELTA_QKV, DELTA_ALPHA, DELTA_BETA, DELTA_FROM, DELTA_TO, SSM_QK = DELTA_BETA }; /* SSM's, too */
 enum { ACT_MUL_GATE, ACT_MUL_UP };
 enum { SLICE_X, SLICE_ROWS };
 enum { SCATTER_X, SCATTER_ROWS };
@@ -374,7 +374,10 @@ enum { COMPRESS_X, COMPRESS_GATE };
  *             delta.min_log_decay, the bound, is below 0; a head has n_decay of them: 1, or dk, one for each key
  *             dimension.  beta passes through sigmoid
  * SSM         as DELTA, but n_decay is 1 and beta is absent: it is softplus(alpha + dt), q and k are taken as they
- *             are, and nothing that the state has is subtracted from v (kernels.h).  vec has skip [n_head_v], too
+ *             are, and nothing that the state has is subtracted from v (kernels.h).  vec has skip [n_head_v], too.
+ *             Or it is selective: in has q and k apart [2*n_head_k*dk][M], v is alone in qkv's place, and each value
+ *             dimension has steps of its own, whose decays differ by key dimension. alpha, dt bias and skip are then
+ *             [n_head_v*dv], a is [dk][n_head_v*dv], and n_head_k and n_head_v are 1
  * ACT_MUL     in: gate, up.  out: like up.  act, its limits.  Rows of gate may be shorter by a whole factor: an element
  *             is then that of as many of up's, which follow each other, and there is no limit
  * ADD         in: a, b.  out: like them, may be a

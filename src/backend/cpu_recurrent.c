@@ -187,8 +187,22 @@ static float *begin_delta(const struct paged *state, const struct run *r, int64_
  * meanwhile. */
 enum { DELTA_CHUNK = 32, DELTA_BLOCK = 32 };
 
-/* Value dimensions [v0, v1) of a head, through a run. Values and results lie together while the kernel has them: rows
- * of all heads are so far apart that caches have place for few. */
+/* n numbers of each of n_row rows of x, from element `at` on, put together. Values and results lie so while a kernel
+ * has them: rows of all heads are so far apart that caches have place for few. */
+static void gather(const struct tensor *x, int64_t row, int64_t n_row, int64_t at, int64_t n, float *out)
+{
+    for (int64_t t = 0; t < n_row; t++)
+        memcpy(out + t * n, tensor_row(x, row + t) + at, (size_t)n * sizeof *out);
+}
+
+/* The other way round. */
+static void scatter(const float *from, const struct tensor *x, int64_t row, int64_t n_row, int64_t at, int64_t n)
+{
+    for (int64_t t = 0; t < n_row; t++)
+        memcpy(tensor_row(x, row + t) + at, from + t * n, (size_t)n * sizeof *from);
+}
+
+/* Value dimensions [v0, v1) of a head, through a run. */
 static void delta_run(const struct delta_loop *d, const struct run *r, int64_t head, int64_t v0, int64_t v1)
 {
     const struct op *op = d->op;
@@ -198,8 +212,7 @@ static void delta_run(const struct delta_loop *d, const struct run *r, int64_t h
     float skip = d->is_space ? ((const float *)tensor_data(&op->vec[SSM_SKIP]))[head] : 0;
     for (int64_t row = r->row0, end = r->row0 + r->n, n; row < end; row += n) {
         n = end - row < DELTA_BLOCK ? end - row : DELTA_BLOCK;
-        for (int64_t t = 0; t < n; t++)
-            memcpy(vo + t * n_dim, tensor_row(&op->in[DELTA_QKV], row + t) + at_v, (size_t)n_dim * sizeof *vo);
+        gather(&op->in[DELTA_QKV], row, n, at_v, n_dim, vo);
         const float *qk = d->qk + (head_k * d->m + row) * 2 * d->dk;
         const struct kernel_recurrence a = {.n = n,
                                             .n_dim = n_dim,
@@ -217,8 +230,7 @@ static void delta_run(const struct delta_loop *d, const struct run *r, int64_t h
                                             .decays_by_dim = d->n_decay > 1,
                                             .skip = skip};
         (d->is_space ? d->c->kernels->state_space : d->c->kernels->delta_rule)(s, &a);
-        for (int64_t t = 0; t < n; t++)
-            memcpy(tensor_row(&op->out[0], row + t) + at_out, vo + t * n_dim, (size_t)n_dim * sizeof *vo);
+        scatter(vo, &op->out[0], row, n, at_out, n_dim);
     }
 }
 
@@ -241,6 +253,52 @@ static void delta_task(void *arg, size_t task, int thread)
     }
 }
 
+/* Value dimensions [v0, v1) of a selective state space, through a run, and their steps. */
+static void scan_run(const struct delta_loop *d, const struct run *r, int64_t v0, int64_t v1)
+{
+    const struct op *op = d->op;
+    const float *dt = (const float *)tensor_data(&op->vec[DELTA_DT]) + v0;
+    float *s = begin_delta(&op->state[0], r, 0, v0, v1), vo[DELTA_BLOCK * DELTA_CHUNK];
+    float step[DELTA_BLOCK * DELTA_CHUNK], one[DELTA_CHUNK];
+    int64_t n_dim = v1 - v0;
+    for (int64_t i = 0; i < n_dim; i++)
+        one[i] = 1;
+    for (int64_t row = r->row0, end = r->row0 + r->n, n; row < end; row += n) {
+        n = end - row < DELTA_BLOCK ? end - row : DELTA_BLOCK;
+        for (int64_t t = 0; t < n; t++) {
+            d->c->kernels->add(step + t * n_dim, tensor_row(&op->in[DELTA_ALPHA], row + t) + v0, dt, n_dim);
+            d->c->kernels->act_mul(KERNEL_SOFTPLUS, 0, step + t * n_dim, step + t * n_dim, one, n_dim);
+        }
+        gather(&op->in[DELTA_QKV], row, n, v0, n_dim, vo);
+        const float *qk = tensor_row(&op->in[SSM_QK], row);
+        const struct kernel_scan a = {.n = n,
+                                      .n_dim = n_dim,
+                                      .dk = d->dk,
+                                      .a = (const float *)tensor_data(&op->vec[DELTA_A]) + v0 * d->dk,
+                                      .skip = (const float *)tensor_data(&op->vec[SSM_SKIP]) + v0,
+                                      .q = qk,
+                                      .k = qk + d->dk,
+                                      .step = step,
+                                      .v = vo,
+                                      .o = vo,
+                                      .ld_qk = 2 * d->dk,
+                                      .ld_v = n_dim};
+        d->c->kernels->selective_scan(s, &a);
+        scatter(vo, &op->out[0], row, n, v0, n_dim);
+    }
+}
+
+static void scan_task(void *arg, size_t task, int thread)
+{
+    const struct delta_loop *d = arg;
+    int64_t v0 = (int64_t)task * DELTA_CHUNK, v1 = v0 + DELTA_CHUNK < d->dv ? v0 + DELTA_CHUNK : d->dv;
+    for (int64_t row = 0; row < d->m && !pool_is_cancelled(d->c->pool);) {
+        const struct run r = run_at(&d->op->in[DELTA_FROM], &d->op->in[DELTA_TO], row);
+        scan_run(d, &r, v0, v1);
+        row += r.n;
+    }
+}
+
 void cpu_op_delta(struct cpu *c, const struct op *op)
 {
     const struct tensor *s = &op->state[0].page;
@@ -253,6 +311,10 @@ void cpu_op_delta(struct cpu *c, const struct op *op)
                            .n_decay = op->in[DELTA_ALPHA].ne[0] / s->ne[2],
                            .m = op->in[DELTA_QKV].ne[1],
                            .is_space = op->kind == OP_SSM};
+    if (d.is_space && op->in[SSM_QK].buffer) {
+        pool_run(c->pool, (size_t)delta_n_chunk(&d), scan_task, &d);
+        return;
+    }
     size_t qk_bytes = align64((size_t)(2 * d.n_head_k * d.dk * d.m) * sizeof(float));
     size_t gate_bytes = align64((size_t)(d.n_head_v * d.m) * sizeof(float));
     size_t decay_bytes = align64((size_t)(d.n_head_v * d.n_decay * d.m) * sizeof(float));

@@ -455,23 +455,30 @@ static err_code check_delta(const struct op_checker *c)
     const struct op *op = c->op;
     const int64_t *ne = op->state[0].page.ne;
     int64_t m = n_token(op), n_head_k = op->delta.n_head_k;
-    TRY(check_float_state(c, 0, "the state", ANY, ANY, ANY));
+    bool is_selective = op->kind == OP_SSM && op->in[SSM_QK].buffer;
+    TRY(check_float_state(c, 0, "the state", ANY, ANY, is_selective ? 1 : ANY));
     CHECK(c, op->delta.min_log_decay <= 0 && (op->kind == OP_DELTA || op->delta.min_log_decay == 0),
           "min_log_decay is %g", (double)op->delta.min_log_decay);
     CHECK(c, n_head_k > 0 && ne[2] % n_head_k == 0, "there are %lld value heads for %lld key heads", (long long)ne[2],
           (long long)n_head_k);
-    TRY(check_rows(c, "q, k and v", &op->in[DELTA_QKV], 2 * n_head_k * ne[0] + ne[2] * ne[1], ANY));
+    int64_t n_qk = 2 * n_head_k * ne[0], n_v = ne[2] * ne[1];
+    TRY(check_rows(c, is_selective ? "v" : "q, k and v", &op->in[DELTA_QKV], is_selective ? n_v : n_qk + n_v, ANY));
     bool by_dim = op->kind == OP_DELTA && op->in[DELTA_ALPHA].ne[0] == ne[0] * ne[2];
-    int64_t n_alpha = by_dim ? ne[0] * ne[2] : ne[2];
+    int64_t n_alpha = is_selective ? n_v : by_dim ? ne[0] * ne[2] : ne[2];
     TRY(check_rows(c, "alpha", &op->in[DELTA_ALPHA], n_alpha, m));
     if (op->kind == OP_DELTA)
         TRY(check_rows(c, "beta", &op->in[DELTA_BETA], ne[2], m));
     else
-        TRY(check_needed_vec(c, SSM_SKIP, "skip", ne[2]));
+        TRY(check_needed_vec(c, SSM_SKIP, "skip", is_selective ? n_v : ne[2]));
+    if (is_selective)
+        TRY(check_rows(c, "q and k", &op->in[SSM_QK], n_qk, m));
     TRY(check_ints(c, "from", &op->in[DELTA_FROM], m));
     TRY(check_ints(c, "to", &op->in[DELTA_TO], m));
     TRY(check_needed_vec(c, DELTA_DT, "dt bias", n_alpha));
-    TRY(check_needed_vec(c, DELTA_A, "a", ne[2]));
+    if (is_selective)
+        TRY(check_tensor(c, "a", &op->vec[DELTA_A], ELEM_F32, ne[0], n_v, 1));
+    else
+        TRY(check_needed_vec(c, DELTA_A, "a", ne[2]));
     return check_rows(c, "out", &op->out[0], ne[2] * ne[1], m);
 }
 

@@ -147,6 +147,7 @@ const char *inspect_recurrence(enum recurrence kind)
     switch (kind) {
     case RECURRENCE_DELTA: return "gated delta net";
     case RECURRENCE_SPACE: return "state space";
+    case RECURRENCE_SELECTIVE: return "selective state space";
     case RECURRENCE_CONV: break;
     }
     return "gated convolution";
@@ -172,9 +173,14 @@ static void say_mixing(struct inspect_words *w, const struct model *m, const str
         say(w, " over %lld tokens", (long long)r->n_tap);
         return;
     }
-    say(w, ": %lld key heads of %lld, %lld value heads of %lld", (long long)r->n_head_k, (long long)r->dk,
-        (long long)r->n_head_v, (long long)r->dv);
-    say(w, r->n_alpha > r->n_head_v ? "\na decay for each key dimension, " : "\n");
+    if (r->kind == RECURRENCE_SELECTIVE) {
+        say(w, ": %lld channels of %lld, their steps through a rank of %lld\n", (long long)r->n_out, (long long)r->dk,
+            (long long)r->n_rank);
+    } else {
+        say(w, ": %lld key heads of %lld, %lld value heads of %lld", (long long)r->n_head_k, (long long)r->dk,
+            (long long)r->n_head_v, (long long)r->dv);
+        say(w, r->n_alpha > r->n_head_v ? "\na decay for each key dimension, " : "\n");
+    }
     if (r->min_log_decay < 0)
         say(w, "at least e^%g, ", (double)r->min_log_decay);
     say(w, "after");

@@ -120,6 +120,19 @@ struct kernel_recurrence {
     float skip;         /* of a state space: how much of v goes past the state */
 };
 
+/* A selective state space (Mamba, arXiv 2312.00752) over n tokens, for n_dim value dimensions, each of which has steps
+ * of its own. */
+struct kernel_scan {
+    int64_t n, n_dim, dk;
+    const float *a;     /* [n_dim][dk]: times a step, the logarithm of a decay */
+    const float *skip;  /* [n_dim], how much of v goes past the state */
+    const float *q, *k; /* [dk] a token, ld_qk apart */
+    const float *step;  /* [n_dim] a token, ld_v apart, like v and o */
+    const float *v;
+    float *o;
+    int64_t ld_qk, ld_v;
+};
+
 enum { KERNEL_ATTN_BLOCK = 64, KERNEL_ATTN_QUERIES = 16 };
 
 /* n_q queries (1..KERNEL_ATTN_QUERIES) against n consecutive positions (1..KERNEL_ATTN_BLOCK) of one KV head: of each
@@ -174,6 +187,8 @@ struct kernels {
     void (*delta_rule)(float *s, const struct kernel_recurrence *a);
     /* The same with s = s * decay + k * (v * beta);  o = s . q + skip * v. */
     void (*state_space)(float *s, const struct kernel_recurrence *a);
+    /* The same with a decay for each element of s, exp(step * a), and step in place of beta. o may be v. */
+    void (*selective_scan)(float *s, const struct kernel_scan *a);
     /* Rotates the first n_rot of the elements of one head; cs: n_rot/2 pairs (cos, sin). */
     void (*rope)(enum kernel_rope mode, float *x, const float *cs, int64_t n_rot);
 

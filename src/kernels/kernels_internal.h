@@ -105,6 +105,7 @@ KERNELS_ALWAYS_INLINE void kernels_prefetch(const uint8_t *w, struct kernel_pref
     void conv_##suffix(float *y, const struct kernel_conv *a);                                                         \
     void delta_rule_##suffix(float *s, const struct kernel_recurrence *a);                                             \
     void state_space_##suffix(float *s, const struct kernel_recurrence *a);                                            \
+    void selective_scan_##suffix(float *s, const struct kernel_scan *a);                                               \
     void rope_##suffix(enum kernel_rope mode, float *x, const float *cs, int64_t n_rot);                               \
     void f32_to_f16_##suffix(uint16_t *y, const float *x, int64_t n);                                                  \
     void f16_to_f32_##suffix(float *y, const uint16_t *x, int64_t n);                                                  \
@@ -120,9 +121,10 @@ KERNELS_ALWAYS_INLINE void kernels_prefetch(const uint8_t *w, struct kernel_pref
     .rms_norm = rms_norm_##suffix, .norm_dot = norm_dot_##suffix, .act_mul = act_mul_##suffix, .situ = situ_##suffix,  \
     .add = add_##suffix, .fma_scalar = fma_scalar_##suffix, .exp_sum = exp_sum_##suffix, .rope = rope_##suffix,        \
     .conv = conv_##suffix, .delta_rule = delta_rule_##suffix, .state_space = state_space_##suffix,                     \
-    .f32_to_f16 = f32_to_f16_##suffix, .f16_to_f32 = f16_to_f32_##suffix, .f32_to_q8_0 = f32_to_q8_0_##suffix,         \
-    .q8_0_to_f32 = q8_0_to_f32_##suffix, .attn_block_f16 = attn_block_f16_##suffix,                                    \
-    .attn_block_f32 = attn_block_f32_##suffix, .attn_merge = attn_merge_##suffix
+    .selective_scan = selective_scan_##suffix, .f32_to_f16 = f32_to_f16_##suffix, .f16_to_f32 = f16_to_f32_##suffix,   \
+    .f32_to_q8_0 = f32_to_q8_0_##suffix, .q8_0_to_f32 = q8_0_to_f32_##suffix,                                          \
+    .attn_block_f16 = attn_block_f16_##suffix, .attn_block_f32 = attn_block_f32_##suffix,                              \
+    .attn_merge = attn_merge_##suffix
 
 KERNELS_DECLARE_OPS(scalar)
 KERNELS_DECLARE_OPS(reference)

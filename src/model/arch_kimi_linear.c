@@ -21,7 +21,7 @@ static err_code load_sizes(struct loader *l, int64_t layer, struct recurrent *r,
                        "both",
                        gguf_file_path(l->g, 0), l->m->arch, (long long)r->dk, (long long)r->n_head_v, (long long)layer);
     r->dv = r->n_norm = r->dk;
-    r->n_head_k = r->n_head_v;
+    r->n_head_k = r->n_beta = r->n_head_v;
     r->n_alpha = r->n_out = r->n_head_v * r->dv;
     r->n_mixed = 3 * r->n_out;
     return ERR_OK;

@@ -140,6 +140,57 @@ err_code load_state_space(struct loader *l, int64_t layer, struct recurrent *r, 
     return load_weight(l, layer, "ssm_out.weight", n_out, l->m->n_embd, &r->out, e);
 }
 
+/* The sizes of a selective state space. */
+static err_code load_selective_sizes(struct loader *l, struct recurrent *r, struct err *e)
+{
+    TRY(load_u32(l, "ssm.state_size", &r->dk, e));
+    TRY(load_u32(l, "ssm.time_step_rank", &r->n_rank, e));
+    TRY(load_u32(l, "ssm.inner_size", &r->n_out, e));
+    TRY(load_u32(l, load_ssm_conv.key, &r->n_tap, e));
+    if (r->dk < 1 || r->n_rank < 1 || r->n_out < 1)
+        return err_set(e, ERR_FORMAT, "%s: %s.ssm.*: state %lld, rank %lld, inner %lld: expected at least 1 of each",
+                       gguf_file_path(l->g, 0), l->m->arch, (long long)r->dk, (long long)r->n_rank,
+                       (long long)r->n_out);
+    r->n_head_k = r->n_head_v = 1;
+    r->dv = r->n_mixed = r->n_alpha = r->n_out;
+    r->n_beta = 2 * r->dk;
+    return ERR_OK;
+}
+
+/* What is made of what is convolved: steps, by a low rank, C and B. */
+static err_code load_selection(struct loader *l, int64_t layer, struct recurrent *r, struct err *e)
+{
+    int64_t dk = r->dk, n_rank = r->n_rank;
+    const struct file_matrix from = {layer, "ssm_x.weight", r->n_out, n_rank + 2 * dk};
+    const struct row_run step = {n_rank, n_rank, n_rank, 0};
+    const struct row_run qk[] = {{dk, dk, dk, n_rank + dk}, {dk, dk, dk, n_rank}};
+    const struct file_matrix norms[] = {{layer, "ssm_c_norm.weight", dk, 1}, {layer, "ssm_b_norm.weight", dk, 1}};
+    TRY(load_weight_rows(l, &from, &step, 1, &r->alpha_in, e));
+    TRY(load_weight_rows(l, &from, qk, 2, &r->qk, e));
+    TRY(load_vector(l, layer, "ssm_dt_norm.weight", n_rank, true, &r->alpha_norm, e));
+    TRY(load_tables(l, norms, 2, &r->qk_norm, e));
+    r->qk_norm.ne[0] = 2 * dk;
+    r->qk_norm.ne[1] = 1;
+    return load_weight(l, layer, "ssm_dt.weight", n_rank, r->n_out, &r->alpha, e);
+}
+
+err_code load_selective_space(struct loader *l, int64_t layer, struct recurrent *r, struct err *e)
+{
+    *r = (struct recurrent){.kind = RECURRENCE_SELECTIVE};
+    TRY(load_selective_sizes(l, r, e));
+    int64_t n = r->n_out;
+    const struct file_matrix in = {layer, "ssm_in.weight", l->m->n_embd, 2 * n};
+    const struct row_run x = {n, n, n, 0}, z = {n, n, n, n};
+    TRY(load_conv(l, layer, &load_ssm_conv, NULL, 0, r, e));
+    TRY(load_weight_rows(l, &in, &x, 1, &r->mixed, e));
+    TRY(load_weight_rows(l, &in, &z, 1, &r->z, e));
+    TRY(load_selection(l, layer, r, e));
+    TRY(load_vector(l, layer, "ssm_dt.bias", n, true, &r->dt, e));
+    TRY(load_table(l, layer, "ssm_a", r->dk, n, true, &r->a, e));
+    TRY(load_vector(l, layer, "ssm_d", n, true, &r->skip, e));
+    return load_weight(l, layer, "ssm_out.weight", n, l->m->n_embd, &r->out, e);
+}
+
 /* ---- gated delta nets ---------------------------------------------------------------------------------------------
  */
 
@@ -180,6 +231,7 @@ err_code load_delta_net(struct loader *l, int64_t layer, bool grouped, struct re
 {
     *d = (struct recurrent){.kind = RECURRENCE_DELTA, .grouped = grouped, .qk_eps = l->m->norm_eps};
     TRY(load_ssm_sizes(l, d, e));
+    d->n_beta = d->n_head_v;
     TRY(load_mixed(l, layer, d, e));
     TRY(load_gates(l, layer, d, e));
     TRY(load_conv(l, layer, &load_ssm_conv, NULL, 0, d, e));

@@ -269,6 +269,10 @@ typedef err_code load_recurrent_fn(struct loader *l, int64_t layer, struct recur
 /* A state space as Mamba-2 has it: ssm_in, ssm_conv1d, ssm_dt, ssm_a, ssm_d, ssm_norm if there is one, ssm_out. */
 MUST_USE load_recurrent_fn load_state_space;
 
+/* A selective state space as Mamba and Jamba have it: ssm_in, ssm_conv1d, ssm_x, ssm_{dt,b,c}_norm, ssm_dt, ssm_a,
+ * ssm_d, ssm_out. */
+MUST_USE load_recurrent_fn load_selective_space;
+
 /* Loads ffn_{gate,up,down} with the biases that the file has. */
 MUST_USE err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e);
 /* The same without a gate. */

@@ -293,12 +293,12 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
 
 /* What a recurrent layer takes in for some tokens; absent as its weights are. */
 struct recurrent_inputs {
-    struct tensor mixed, alpha, beta;
+    struct tensor mixed, alpha, beta; /* beta: or q and k of RECURRENCE_SELECTIVE */
 };
 
-/* out = rule(conv(mixed)), for the tokens of p->from and p->to */
-static void recur(const struct pass *p, const struct recurrent *r, const struct layer_pages *state,
-                  const struct recurrent_inputs *in, const struct tensor *out)
+/* Returns conv(mixed), for the tokens of p->from and p->to; it is `out` where nothing follows. */
+static struct tensor convolve(const struct pass *p, const struct recurrent *r, const struct layer_pages *state,
+                              const struct recurrent_inputs *in, const struct tensor *out)
 {
     bool has_rule = r->kind != RECURRENCE_CONV;
     struct tensor convolved = has_rule ? tensor_shaped(p->w->convolved, r->n_mixed, in->mixed.ne[1]) : *out;
@@ -308,9 +308,16 @@ static void recur(const struct pass *p, const struct recurrent *r, const struct 
                                        .vec = {r->conv, r->conv_bias},
                                        .state = {state->past},
                                        .conv = {.has_silu = has_rule}});
-    if (has_rule)
+    return convolved;
+}
+
+/* out = rule(convolved), for the same tokens, unless that is out already */
+static void recur(const struct pass *p, const struct recurrent *r, const struct layer_pages *state,
+                  const struct tensor *convolved, const struct recurrent_inputs *in, const struct tensor *out)
+{
+    if (r->kind != RECURRENCE_CONV)
         backend_enqueue(p->b, &(struct op){.kind = r->kind == RECURRENCE_DELTA ? OP_DELTA : OP_SSM,
-                                           .in = {[DELTA_QKV] = convolved,
+                                           .in = {[DELTA_QKV] = *convolved,
                                                   [DELTA_ALPHA] = in->alpha,
                                                   [DELTA_BETA] = in->beta,
                                                   [DELTA_FROM] = p->from,
@@ -337,7 +344,7 @@ static struct recurrent_inputs kept_inputs(const struct stage_work *w, const str
     const struct kept_inputs *k = &w->inputs;
     return (struct recurrent_inputs){kept_rows(k, &k->mixed, i, r->n_mixed, row, n),
                                      kept_rows(k, &k->alpha, i, r->n_alpha, row, n),
-                                     kept_rows(k, &k->beta, i, r->beta ? r->n_head_v : 0, row, n)};
+                                     kept_rows(k, &k->beta, i, r->n_beta, row, n)};
 }
 
 int64_t block_n_recurrent(const struct model *m, int64_t first, int64_t end)
@@ -435,6 +442,11 @@ static struct recurrent_inputs project(const struct pass *p, const struct recurr
         gate_by(p, ACT_NONE, &by, &mixed);
         return (struct recurrent_inputs){.mixed = mixed};
     }
+    if (r->kind == RECURRENCE_SELECTIVE) {
+        backend_enqueue(p->b,
+                        &(struct op){.kind = OP_MATMUL, .in = {*h}, .out = {mixed, *z}, .weight = {r->mixed, r->z}});
+        return (struct recurrent_inputs){.mixed = mixed};
+    }
     if (!r->mixed)
         return project_apart(p, r, h, z);
     struct recurrent_inputs in = {mixed, tensor_shaped(p->w->alpha, r->n_alpha, p->n), {0}};
@@ -447,15 +459,33 @@ static struct recurrent_inputs project(const struct pass *p, const struct recurr
     return in;
 }
 
+/* Adds what a selective state space makes of what is convolved: q, k and alpha. */
+static void select_inputs(const struct pass *p, const struct recurrent *r, const struct tensor *convolved,
+                          struct recurrent_inputs *in)
+{
+    const struct tensor low = tensor_shaped(p->w->alpha_low, r->n_rank, p->n);
+    in->beta = tensor_shaped(p->w->beta, r->n_beta, p->n);
+    in->alpha = tensor_shaped(p->w->alpha, r->n_alpha, p->n);
+    backend_enqueue(
+        p->b,
+        &(struct op){.kind = OP_MATMUL, .in = {*convolved}, .out = {low, in->beta}, .weight = {r->alpha_in, r->qk}});
+    block_norm(p, &low, &r->alpha_norm, r->n_rank, &low);
+    block_norm(p, &in->beta, &r->qk_norm, r->dk, &in->beta);
+    backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {low}, .out = {in->alpha}, .weight = {r->alpha}});
+}
+
 /* h = out . (norm(rule(conv(mixed . h))) * act(z . h)), or the norm of the whole product */
 static void recurrent(const struct pass *p, int64_t i, const struct tensor *h)
 {
     const struct recurrent *r = &p->m->layers[i].recurrent;
     struct tensor z = tensor_shaped(p->w->z, r->n_out, p->n), out = tensor_shaped(p->w->attn, r->n_out, p->n);
-    const struct recurrent_inputs in = project(p, r, h, &z);
+    struct recurrent_inputs in = project(p, r, h, &z);
+    const struct tensor convolved = convolve(p, r, &p->pool->layers[i], &in, &out);
+    if (r->kind == RECURRENCE_SELECTIVE)
+        select_inputs(p, r, &convolved, &in);
     if (p->keeps_inputs)
         keep_inputs(p, i, &in);
-    recur(p, r, &p->pool->layers[i], &in, &out);
+    recur(p, r, &p->pool->layers[i], &convolved, &in, &out);
     if (r->n_norm && !r->norms_gated)
         block_norm(p, &out, &r->norm, r->n_norm, &out);
     gate_by(p, r->z_act, &z, &out);
@@ -470,7 +500,8 @@ void block_recur_again(const struct pass *p, int64_t i, int64_t row)
     int64_t index = block_n_recurrent(p->m, p->stage->first, i);
     const struct recurrent_inputs in = kept_inputs(p->w, r, index, row, p->n);
     const struct tensor out = tensor_shaped(p->w->attn, r->n_out, p->n);
-    recur(p, r, &p->pool->layers[i], &in, &out);
+    const struct tensor convolved = convolve(p, r, &p->pool->layers[i], &in, &out);
+    recur(p, r, &p->pool->layers[i], &convolved, &in, &out);
 }
 
 void block_store(const struct pass *p, int64_t i)

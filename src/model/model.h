@@ -134,13 +134,15 @@ enum recurrence {
     RECURRENCE_DELTA, /* a gated delta net: linear attention with a state of [dk][dv] for each value head instead of a
                          cache, behind a causal convolution of q, k and v */
     RECURRENCE_SPACE, /* a state space (Mamba-2), which has the same parts; its C, B and x are q, k and v here */
-    RECURRENCE_CONV   /* a gated convolution alone: out . (z * conv(gate * mixed)) */
+    RECURRENCE_SELECTIVE, /* a selective state space (Mamba): what is convolved is x alone, from which C, B and the step
+                             of each value dimension come; decays differ by value and by key dimension */
+    RECURRENCE_CONV       /* a gated convolution alone: out . (z * conv(gate * mixed)) */
 };
 
 /* What stands for attention in a recurrent layer. Of RECURRENCE_CONV, what is said of heads is 0 or absent. */
 struct recurrent {
     enum recurrence kind;
-    int64_t n_mixed;            /* channels of the convolution: 2 * n_head_k * dk + n_head_v * dv, or n_embd */
+    int64_t n_mixed;            /* channels of the convolution: 2 * n_head_k * dk + n_head_v * dv, n_out or n_embd */
     int64_t n_tap;              /* its taps */
     int64_t n_out;              /* elements of what goes into out: n_head_v * dv, or n_embd */
     int64_t dk, dv;             /* elements of a head of q and k, and of v */
@@ -149,19 +151,24 @@ struct recurrent {
     struct weight *mixed;       /* [n_mixed][n_embd]: q, k and v; NULL: the next three */
     struct weight *q, *k, *v;   /* [n_head_k * dk][n_embd] twice, [n_head_v * dv][n_embd] */
     struct weight *gate;        /* [n_mixed][n_embd], of RECURRENCE_CONV */
+    struct weight *qk;          /* [2 * dk][n_out], of RECURRENCE_SELECTIVE: q and k of what is convolved */
+    struct tensor qk_norm;      /* [2 * dk], of an RMS norm of q and of k; may be absent */
     struct weight *z;           /* [n_out][n_embd or n_rank], which scales what goes into out by z_act */
     enum act_fn z_act;
     float min_log_decay;            /* a lower bound of the decays' logarithm, below 0; 0: there is none */
     float qk_eps;                   /* of the norms of q and k, of RECURRENCE_DELTA */
     struct weight *alpha;           /* [n_alpha][n_embd or n_rank], the decay of the state */
-    int64_t n_alpha;                /* n_head_v, or n_head_v * dk: each key dimension has a decay */
+    int64_t n_alpha;                /* n_head_v, or n_head_v * dk: each key dimension has a decay; or n_out */
     int64_t n_rank;                 /* rank of z and alpha; 0 where they are not low-rank */
-    struct weight *z_in, *alpha_in; /* [n_rank][n_embd], in front of z and alpha; NULL where these are not low-rank */
+    struct weight *z_in, *alpha_in; /* [n_rank][n_embd], in front of z and alpha; NULL where these are not low-rank. Of
+                                       RECURRENCE_SELECTIVE alpha_in is [n_rank][n_out], of what is convolved */
+    struct tensor alpha_norm;       /* [n_rank], of an RMS norm of what alpha_in gives; may be absent */
     struct weight *beta;            /* [n_head_v][n_embd], how much of a token the state learns; of RECURRENCE_DELTA */
+    int64_t n_beta;                 /* n_head_v where there is beta, 2 * dk where there is qk, else 0 */
     struct weight *out;             /* [n_embd][n_out] */
     struct tensor conv;             /* [n_mixed][n_tap] */
     struct tensor conv_bias;        /* [n_mixed]; may be absent */
-    struct tensor dt, a, skip;      /* [n_alpha], [n_head_v] twice, as OP_DELTA and OP_SSM take them */
+    struct tensor dt, a, skip;      /* as OP_DELTA and OP_SSM take them */
     struct tensor norm; /* of what is recurrent: the same for each n_norm, or for all n_out; may be absent */
     int64_t n_norm;     /* elements that are normed together */
     bool norms_gated;   /* the norm comes after z */

@@ -52,7 +52,7 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
         d.is_recurrent |= y->is_recurrent;
         if (y->ngram.key)
             d.n_ngram = m->ngram.n_head * m->ngram.width;
-        d.n_head_v = max_i64(d.n_head_v, r->n_head_v);
+        d.n_beta = max_i64(d.n_beta, r->n_beta);
         d.n_ff = max_i64(d.n_ff, y->ffn.n_ff);
         if (y->routes_input || y->is_parallel)
             d.n_input = m->n_embd;
@@ -148,10 +148,10 @@ err_code work_fit_inputs(struct stage_work *w, int64_t n, int64_t n_layer, struc
         return ERR_OK;
     close_inputs(w);
     TRY(backend_tensor_create(w->device, ELEM_F32, d->n_mixed, n * n_layer, 1, MEM_SCRATCH, &x->mixed, e));
-    if (d->n_head_v) {
+    if (d->n_alpha)
         TRY(backend_tensor_create(w->device, ELEM_F32, d->n_alpha, n * n_layer, 1, MEM_SCRATCH, &x->alpha, e));
-        TRY(backend_tensor_create(w->device, ELEM_F32, d->n_head_v, n * n_layer, 1, MEM_SCRATCH, &x->beta, e));
-    }
+    if (d->n_beta)
+        TRY(backend_tensor_create(w->device, ELEM_F32, d->n_beta, n * n_layer, 1, MEM_SCRATCH, &x->beta, e));
     if (d->n_ngram)
         TRY(backend_tensor_create(w->device, ELEM_F32, d->n_residual, n, 1, MEM_SCRATCH, &x->ngram, e));
     x->most_rows = n;

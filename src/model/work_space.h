@@ -26,7 +26,7 @@ struct work_sizes {
     int64_t n_ratio, n_entry_rot, n_compress, n_entry;    /* compressed caches */
     int64_t n_stream_rank, n_stream_gate;                 /* gates of streams, or of n-grams that go into them */
     int64_t n_ngram;                                      /* embeddings of a token's n-grams; 0: the stage has none */
-    int64_t n_mixed, n_head_v, n_alpha, n_rank;           /* recurrent layers */
+    int64_t n_mixed, n_beta, n_alpha, n_rank;             /* recurrent layers */
     bool is_recurrent;                                    /* some layer of the stage is */
     bool sees_earlier; /* some layer of the stage sees the positions that one before it chose */
 };
@@ -89,7 +89,7 @@ enum { ENTRY_LISTS = 4 };
     TENSOR(alpha, ELEM_F32, d->n_alpha, d->n_ubatch)                                                                   \
     TENSOR(alpha_low, ELEM_F32, d->n_rank, d->n_ubatch)                                                                \
     TENSOR(z_low, ELEM_F32, d->n_rank, d->n_ubatch)                                                                    \
-    TENSOR(beta, ELEM_F32, d->n_head_v, d->n_ubatch)                                                                   \
+    TENSOR(beta, ELEM_F32, d->n_beta, d->n_ubatch)                                                                     \
     TENSOR(mtp_x, ELEM_F32, d->n_mtp, d->n_ubatch)        /* what goes into multi-token prediction's layer, */         \
     TENSOR(mtp_pair, ELEM_F32, 2 * d->n_mtp, d->n_ubatch) /* and what it is made of */                                 \
     TENSOR(gate, ELEM_F32, d->n_ff, d->n_ubatch)          /* dense feed-forward */                                     \
@@ -98,7 +98,7 @@ enum { ENTRY_LISTS = 4 };
 
 /* What recurrent layers took in for the tokens of the last batch that had some which may be taken back. */
 struct kept_inputs {
-    struct tensor mixed, alpha, beta; /* [n_mixed], [n_alpha], [n_head_v] of each layer and row: layer by layer */
+    struct tensor mixed, alpha, beta; /* [n_mixed], [n_alpha], [n_beta] of each layer and row: layer by layer */
     struct tensor ngram;              /* [n_residual] of each row: of the convolution of n-grams, in one layer */
     int64_t most_rows;                /* rows that there is room for */
     const struct state_pool *pool;    /* of that batch's texts; NULL: nothing is kept */

@@ -28,10 +28,16 @@ void vk_op_conv(struct vk *v, const struct op *op)
            vk_groups(n, GROUP), 1, 1, n * m * op->vec[CONV_TAPS].ne[1]);
 }
 
-/* Decays of a head: one, or one for each key dimension. */
+/* SSM with q and k apart. */
+static bool is_selective(const struct op *op)
+{
+    return op->kind == OP_SSM && op->in[SSM_QK].buffer;
+}
+
+/* Decays of a head that are kept: one, or one for each key dimension. */
 static uint32_t count_decays(const struct op *op)
 {
-    return (uint32_t)(op->in[DELTA_ALPHA].ne[0] / op->state[0].page.ne[2]);
+    return is_selective(op) ? 1 : (uint32_t)(op->in[DELTA_ALPHA].ne[0] / op->state[0].page.ne[2]);
 }
 
 /* Value dimensions of a workgroup: as many as its memory has room for the state of. 0: not even one. */
@@ -57,11 +63,12 @@ void vk_op_delta(struct vk *v, const struct op *op)
     uint32_t dims = choose_dims(v, op);
     bool is_space = op->kind == OP_SSM;
     const struct {
-        uint64_t x, alpha, beta, from, to, y, dt, a;
+        uint64_t x, qk, alpha, beta, from, to, y, dt, a;
         struct vk_paged state;
         uint32_t n_head_k, n_head_v, dv, is_grouped, m;
         float eps, min_log_decay;
     } push = {.x = vk_address(&op->in[DELTA_QKV]),
+              .qk = vk_address(&op->in[is_selective(op) ? SSM_QK : DELTA_QKV]),
               .alpha = vk_address(&op->in[DELTA_ALPHA]),
               .beta = vk_address(is_space ? &op->vec[SSM_SKIP] : &op->in[DELTA_BETA]),
               .from = vk_address(&op->in[DELTA_FROM]),
@@ -84,6 +91,8 @@ void vk_op_delta(struct vk *v, const struct op *op)
     vk_state(&x, &op->state[0], true);
     vk_whole(&x, v->work.buffer, true);
     const struct vk_unit state = {.kind = op->kind, .n_bytes = 2 * tensor_bytes(&op->state[0].page)};
-    VK_RUN(v, VK_PROGRAM(delta, GROUP, (uint32_t)ne[0], dims, vk_counter(v, &state), is_space, count_decays(op)), push,
-           &x, vk_groups(ne[1], dims), (uint32_t)ne[2], 1, 3 * ne[0] * ne[1] * ne[2] * m);
+    VK_RUN(v,
+           VK_PROGRAM(delta, GROUP, (uint32_t)ne[0], dims, vk_counter(v, &state), is_space, count_decays(op),
+                      is_selective(op)),
+           push, &x, vk_groups(ne[1], dims), (uint32_t)ne[2], 1, 3 * ne[0] * ne[1] * ne[2] * m);
 }

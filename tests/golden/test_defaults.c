@@ -64,7 +64,8 @@ struct row {
 };
 
 #define SOFTMAX                                                                                                        \
-    "llama deepseek deepseek2 mistral4 bailingmoe ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe olmoe "     \
+    "llama deepseek deepseek2 mistral4 bailingmoe ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe jamba "     \
+    "olmoe "                                                                                                           \
     "qwen2moe "                                                                                                        \
     "qwen3moe qwen3next qwen35moe mellum maple granite_swa phimoe grok dbrx"
 #define SIGMOID                                                                                                        \
@@ -82,7 +83,7 @@ struct row {
 #define NOT_NORMED                                                                                                     \
     "afmoe bailingmoe bailingmoe2 deepseek deepseek2 mistral4 deepseek32 dots1 dots3note exaone-moe glm-dsa glm4moe "  \
     "hy_v3 "                                                                                                           \
-    "bailingmoe3 glm5next hy_v4 kimi-k3 laguna olmoe qwen2moe "                                                        \
+    "bailingmoe3 glm5next hy_v4 jamba kimi-k3 laguna olmoe qwen2moe "                                                  \
     "nemotron_h_moe step35 deepseek4 cohere2moe minimax-m3"
 
 static const struct row rows[] = {

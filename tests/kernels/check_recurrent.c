@@ -252,6 +252,139 @@ static void check_rule(struct check *c, enum rule rule, int64_t n, int64_t n_dim
     rule_close(&d);
 }
 
+/* ---- selective state spaces -------------------------------------------------------------------------------------- */
+
+/* Inputs of a case; every array ends at a guard page right after its last element. */
+struct scan_case {
+    struct guard start, rate, skip, q, k, step, v;
+    struct kernel_scan a;
+};
+
+static struct scan_case scan_open(struct check *c, int64_t n, int64_t n_dim, int64_t dk, int kind)
+{
+    int64_t ld_qk = 2 * dk + 3, n_qk = (n - 1) * ld_qk + dk, n_v = (n - 1) * LD_V + n_dim;
+    struct scan_case d = {.start = guard_alloc((size_t)(n_dim * dk) * 4),
+                          .rate = guard_alloc((size_t)(n_dim * dk) * 4),
+                          .skip = guard_alloc((size_t)n_dim * 4),
+                          .q = guard_alloc((size_t)n_qk * 4),
+                          .k = guard_alloc((size_t)n_qk * 4),
+                          .step = guard_alloc((size_t)n_v * 4),
+                          .v = guard_alloc((size_t)n_v * 4)};
+    random_floats(&c->rng, floats(&d.start), n_dim * dk, kind);
+    random_floats(&c->rng, floats(&d.v), n_v, kind);
+    random_floats(&c->rng, floats(&d.skip), n_dim, 0);
+    random_floats(&c->rng, floats(&d.q), n_qk, 0);
+    random_floats(&c->rng, floats(&d.k), n_qk, 0);
+    for (int64_t i = 0; i < n_dim * dk; i++)
+        floats(&d.rate)[i] = -(float)random_unit(&c->rng) * (float)(1 << i % 7);
+    for (int64_t i = 0; i < n_v; i++)
+        floats(&d.step)[i] = (float)random_unit(&c->rng);
+    for (int64_t t = 0; t < n; t++) {
+        make_unit(floats(&d.q) + t * ld_qk, dk, 1);
+        make_unit(floats(&d.k) + t * ld_qk, dk, 1);
+    }
+    d.a = (struct kernel_scan){.n = n,
+                               .n_dim = n_dim,
+                               .dk = dk,
+                               .a = floats(&d.rate),
+                               .skip = floats(&d.skip),
+                               .q = floats(&d.q),
+                               .k = floats(&d.k),
+                               .step = floats(&d.step),
+                               .v = floats(&d.v),
+                               .ld_qk = ld_qk,
+                               .ld_v = LD_V};
+    return d;
+}
+
+static void scan_close(struct scan_case *d)
+{
+    struct guard *all[] = {&d->start, &d->rate, &d->skip, &d->q, &d->k, &d->step, &d->v};
+    for (int i = 0; i < N_OF(all); i++)
+        guard_free(all[i]);
+}
+
+/* As rule_run. */
+static bool scan_run(const struct kernels *t, const struct scan_case *d, int64_t split, bool alias,
+                     struct rule_result *r)
+{
+    int64_t n = d->a.n, n_dim = d->a.n_dim, n_v = (n - 1) * LD_V + n_dim;
+    struct guard s = guard_alloc(d->start.n_bytes), o = guard_alloc(d->v.n_bytes);
+    struct kernel_scan first = d->a, rest = d->a;
+    memcpy(s.p, d->start.p, s.n_bytes);
+    memcpy(o.p, d->v.p, o.n_bytes);
+    for (int64_t i = 0; i < n_v; i++)
+        if (!alias || i % LD_V >= n_dim)
+            floats(&o)[i] = untouched;
+    first.v = rest.v = alias ? floats(&o) : d->a.v;
+    first.o = rest.o = floats(&o);
+    first.n = split;
+    rest.n -= split;
+    rest.q += split * rest.ld_qk;
+    rest.k += split * rest.ld_qk;
+    rest.step += split * LD_V;
+    rest.v += split * LD_V;
+    rest.o += split * LD_V;
+    if (split)
+        t->selective_scan(floats(&s), &first);
+    t->selective_scan(floats(&s), &rest);
+    memcpy(r->s, s.p, s.n_bytes);
+    bool ok = guard_intact(&s) && guard_intact(&o);
+    for (int64_t i = 0; i < n_v; i++)
+        if (i % LD_V >= n_dim)
+            ok = ok && floats(&o)[i] == untouched;
+        else
+            r->o[i / LD_V * n_dim + i % LD_V] = floats(&o)[i];
+    guard_free(&s);
+    guard_free(&o);
+    return ok;
+}
+
+/* q and k have length 1, and steps and decays are at most 1: as of the delta rule, errors add up. */
+static void compare_scan(struct check *c, const struct scan_case *d, const struct rule_result *got)
+{
+    struct rule_result want = {0};
+    int64_t n = d->a.n, n_dim = d->a.n_dim, dk = d->a.dk;
+    scan_run(kernels_reference(), d, 0, false, &want);
+    for (int64_t dim = 0; dim < n_dim; dim++) {
+        double size = length(floats(&d->start) + dim * dk, dk), bound = 0, roundings = (double)dk / 16 + 14;
+        for (int64_t t = 0; t < n; t++) {
+            double v = fabs((double)d->a.v[t * LD_V + dim]);
+            size += v;
+            bound += roundings * (size * 0x1p-24 + 0x1p-149);
+            double skipped = v * fabs((double)d->a.skip[dim]) * 0x1p-23;
+            float have = got->o[t * n_dim + dim], exact = want.o[t * n_dim + dim];
+            expect(c, fabs((double)have - (double)exact) <= 2 * bound + skipped,
+                   "selective_scan scalar n=%ld dim %ld dk=%ld: token %ld is %a, expected %a", (long)n, (long)dim,
+                   (long)dk, (long)t, (double)have, (double)exact);
+        }
+        double err = 0;
+        for (int64_t i = 0; i < dk; i++)
+            err = larger(err, fabs((double)got->s[dim * dk + i] - (double)want.s[dim * dk + i]));
+        expect(c, err <= 2 * bound, "selective_scan scalar n=%ld dim %ld dk=%ld: the state errs by %g, at most %g",
+               (long)n, (long)dim, (long)dk, err, 2 * bound);
+    }
+}
+
+static void check_scan(struct check *c, int64_t n, int64_t n_dim, int64_t dk, int kind)
+{
+    struct scan_case d = scan_open(c, n, n_dim, dk, kind);
+    struct rule_result want = {0};
+    for (int i = 0; i < c->n_table; i++)
+        for (int64_t split = 0; split < n; split++)
+            for (int alias = 0; alias < 2; alias++) {
+                struct rule_result got = {0};
+                bool kept = scan_run(c->tables[i], &d, split, alias, &got);
+                if (i == 0 && split == 0 && !alias)
+                    want = got;
+                expect(c, kept && same_floats(got.s, want.s, n_dim * dk) && same_floats(got.o, want.o, n * n_dim),
+                       "selective_scan %s n=%ld dims=%ld dk=%ld kind=%d split=%ld alias=%d", c->tables[i]->name,
+                       (long)n, (long)n_dim, (long)dk, kind, (long)split, alias);
+            }
+    compare_scan(c, &d, &want);
+    scan_close(&d);
+}
+
 void check_recurrent(struct check *c)
 {
     static const int tokens[] = {1, 2, 5, MAX_TOKEN}, dims[] = {1, MAX_DIM};
@@ -271,4 +404,11 @@ void check_recurrent(struct check *c)
                         check_rule(c, (enum rule)rule, tokens[t], dims[j], n_list[i], kind);
         group_end(c, rule_names[rule]);
     }
+    group_begin(c);
+    for (int t = 0; t < N_OF(tokens); t++)
+        for (int i = 0; i < N_OF(n_list); i++)
+            for (int kind = 0; kind < 6; kind++)
+                for (int j = 0; j < N_OF(dims); j++)
+                    check_scan(c, tokens[t], dims[j], n_list[i], kind);
+    group_end(c, "selective_scan");
 }

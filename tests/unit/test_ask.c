@@ -122,7 +122,7 @@ static void what_a_device_can_not_run_is_refused_by_name(void **state)
 {
     static const char *const models[] = {
         "llama",       "gpt_oss", "gemma4_shared", "deepseek2_latent", "qwen35moe", "granitehybrid", "glm_dsa",
-        "kimi_linear", "dbrx",    "deepseek4",     "qwen4exp",         "kimi_k3",   "glm5next"};
+        "kimi_linear", "dbrx",    "deepseek4",     "qwen4exp",         "kimi_k3",   "glm5next",      "jamba"};
     struct ask_fixture *t = *state;
     bool any[OP_N_KIND] = {0};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {

@@ -880,6 +880,70 @@ static void state_space_takes_token_by_token_whatever_the_pieces(void **state)
     expect_recurrence(*state, true, 1, 0);
 }
 
+enum { S_DIM = 37 };
+
+struct scan_data {
+    float x[R_M * S_DIM], alpha[R_M * S_DIM], qk[R_M * 2 * D_K], dt[S_DIM], a[S_DIM * D_K], skip[S_DIM];
+    float state[S_DIM * D_K], out[R_M * S_DIM], after[S_DIM * D_K];
+};
+
+/* A value dimension of a selective state space by the definition, in double. */
+static void expect_scan_dim(const struct scan_data *d, int dim)
+{
+    double s[D_K];
+    for (int j = 0; j < D_K; j++)
+        s[j] = (double)d->state[dim * D_K + j];
+    for (int t = 0; t < R_M; t++) {
+        const float *q = d->qk + t * 2 * D_K, *k = q + D_K;
+        double step = log(1 + exp((double)d->alpha[t * S_DIM + dim] + (double)d->dt[dim]));
+        double v = (double)d->x[t * S_DIM + dim], o = (double)d->skip[dim] * v, size = 1;
+        for (int j = 0; j < D_K; j++) {
+            s[j] = exp(step * (double)d->a[dim * D_K + j]) * s[j] + step * v * (double)k[j];
+            o += s[j] * (double)q[j];
+            size += fabs(s[j] * (double)q[j]);
+        }
+        assert_true(fabs((double)d->out[t * S_DIM + dim] - o) < 1e-6 * size);
+    }
+    for (int j = 0; j < D_K; j++)
+        assert_true(fabs((double)d->after[dim * D_K + j] - s[j]) < 1e-4);
+}
+
+static void selective_state_space_has_steps_for_each_value_dimension(void **state)
+{
+    static const int32_t page_0[R_M];
+    struct fixture *f = *state;
+    struct scan_data *d = calloc(1, sizeof *d);
+    fill(f, d->x, R_M * S_DIM);
+    fill(f, d->alpha, R_M * S_DIM);
+    fill(f, d->qk, R_M * 2 * D_K);
+    fill(f, d->dt, S_DIM);
+    fill(f, d->a, S_DIM * D_K);
+    fill(f, d->skip, S_DIM);
+    fill(f, d->state, S_DIM * D_K);
+    d->alpha[0] = 30; /* softplus of it is the number itself */
+    d->alpha[1] = -30;
+    for (int i = 0; i < S_DIM * D_K; i++)
+        d->a[i] = -fabsf(d->a[i]) / 4;
+    struct op op = {.kind = OP_SSM,
+                    .in = {[DELTA_QKV] = tensor_f32(f, S_DIM, R_M, 1, d->x),
+                           [DELTA_ALPHA] = tensor_f32(f, S_DIM, R_M, 1, d->alpha),
+                           [SSM_QK] = tensor_f32(f, 2 * D_K, R_M, 1, d->qk),
+                           [DELTA_FROM] = tensor_i32(f, R_M, 1, page_0),
+                           [DELTA_TO] = tensor_i32(f, R_M, 1, page_0)},
+                    .out = {tensor_f32(f, S_DIM, R_M, 1, NULL)},
+                    .vec = {[DELTA_DT] = tensor_f32(f, S_DIM, 1, 1, d->dt),
+                            [DELTA_A] = tensor_f32(f, D_K, S_DIM, 1, d->a),
+                            [SSM_SKIP] = tensor_f32(f, S_DIM, 1, 1, d->skip)},
+                    .state = {paged_zeros(f, ELEM_F32, D_K, S_DIM, 1, 1, false)},
+                    .delta = {.n_head_k = 1}};
+    run_pieces(f, &op, d->state, R_M, d->out, d->after);
+    for (int i = 0; i < S_DIM; i++)
+        expect_scan_dim(d, i);
+    expect_pieces(f, &op, d->state, d->out, d->after);
+    close_recurrent(f, &op);
+    free(d);
+}
+
 /* ---- experts ------------------------------------------------------------------------------------------------- */
 
 struct moe {
@@ -1565,6 +1629,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(delta_rule_learns_token_by_token_whatever_the_pieces, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(delta_rule_may_have_a_decay_for_each_key_dimension, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(state_space_takes_token_by_token_whatever_the_pieces, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(selective_state_space_has_steps_for_each_value_dimension, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_compute_the_formula_by_either_dispatch, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_add_their_own_biases_wherever_they_lie, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(experts_leave_rows_without_an_expert_alone, open_cpu, close_cpu),

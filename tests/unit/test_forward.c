@@ -192,6 +192,7 @@ static const char *const models[] = {
     "gemma4_shared",    /* windowed caches that layers share, token embeddings */
     "deepseek2_latent", /* latent attention */
     "qwen35moe",        /* recurrent layers */
+    "jamba",            /* recurrent layers whose inputs come of what is convolved */
     "kimi_linear",      /* both, with more decays */
     "kimi_k3",          /* the same with banked residuals */
     "glm5next",         /* both, mixed streams, an index of runs */

@@ -770,6 +770,18 @@ static void layout_tells_what_is_recurrent(void **state)
                                    "    shared expert 16 wide\n"
                                    "  around the layers\n"
                                    "    embeddings times 3, what a layer adds times 0.7, logits times 2\n");
+    assert_layout("jamba",
+                  "  mixing, 5 layers (0-1, 3-4, 6)\n"
+                  "    recurrent, a selective state space: 64 channels of 24, their steps through a rank of 6\n"
+                  "    after a convolution over 4 tokens\n"
+                  "  mixing, 2 layers (2, 5)\n"
+                  "    attention: 4 heads of 8 over 2 KV heads\n"
+                  "    no rope\n"
+                  "  feed-forward, 4 layers (0, 2, 4, 6)\n"
+                  "    dense: 16 wide, SwiGLU\n"
+                  "  feed-forward, 3 layers (1, 3, 5)\n"
+                  "    sparse: 8 experts 16 wide, SwiGLU, 3 for each token\n"
+                  "    router: softmax over all; the best 3\n");
     assert_layout("nemotron_h_moe", "  mixing, 3 layers (0, 2, 6)\n"
                                     "    recurrent, a state space: 2 key heads of 16, 8 value heads of 8\n"
                                     "    after a convolution over 4 tokens\n"

@@ -457,6 +457,37 @@ static void decays_are_of_heads_or_their_key_dimensions(void **test_state)
     close_operands(f, &o);
 }
 
+static void selective_state_spaces_have_one_head(void **test_state)
+{
+    enum { DK = 8, DV = 12 };
+    struct fixture *f = *test_state;
+    struct operands o = open_operands(f);
+    struct op op = good(&o, OP_SSM), wrong;
+    op.in[DELTA_QKV] = op.in[DELTA_ALPHA] = op.out[0] = rows(&o, DV);
+    op.in[SSM_QK] = rows(&o, 2 * DK);
+    op.vec[DELTA_DT] = op.vec[SSM_SKIP] = vec(&o, DV);
+    op.vec[DELTA_A] = shape(&o, ELEM_F32, DK, DV, 1);
+    op.state[0] = state(&o, DK, DV, 1);
+    op.delta.n_head_k = 1;
+    assert_true(passes(f, &op));
+    wrong = op;
+    wrong.in[DELTA_QKV] = rows(&o, 2 * DK + DV);
+    assert_false(passes(f, &wrong));
+    wrong = op;
+    wrong.in[DELTA_ALPHA] = rows(&o, 1);
+    assert_false(passes(f, &wrong));
+    wrong = op;
+    wrong.vec[DELTA_A] = vec(&o, DV);
+    assert_false(passes(f, &wrong));
+    wrong = op;
+    wrong.vec[SSM_SKIP] = vec(&o, 1);
+    assert_false(passes(f, &wrong));
+    wrong = op;
+    wrong.state[0] = state(&o, DK, DV, 2);
+    assert_false(passes(f, &wrong));
+    close_operands(f, &o);
+}
+
 static void limits_are_of_some_activations_and_positive(void **test_state)
 {
     struct fixture *f = *test_state;
@@ -510,6 +541,7 @@ int main(void)
         cmocka_unit_test(runs_are_put_out_whole_and_what_is_behind_them),
         cmocka_unit_test(entries_may_be_plain_means),
         cmocka_unit_test(decays_are_of_heads_or_their_key_dimensions),
+        cmocka_unit_test(selective_state_spaces_have_one_head),
         cmocka_unit_test(limits_are_of_some_activations_and_positive),
     };
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);

@@ -862,7 +862,7 @@ struct recurrent {
     float *first;
 };
 
-/* n_decay: of a head of DELTA. */
+/* n_decay: of a head of DELTA; 0: SSM is selective. */
 static struct recurrent open_recurrent(struct fixture *f, enum op_kind kind, int n_decay)
 {
     static float x[M * 1000];
@@ -874,6 +874,19 @@ static struct recurrent open_recurrent(struct fixture *f, enum op_kind kind, int
         r.op.out[0] = tensor_f32(f, N_CHANNEL, M, 1, NULL);
         r.op.vec[CONV_TAPS] = tensor_f32(f, N_CHANNEL, N_PAST + 1, 1, x + 5000);
         r.op.state[0] = paged_zeros(f, ELEM_F32, N_CHANNEL, N_PAST, 1, N_SLOT, false);
+    } else if (n_decay == 0) {
+        float a[STATE_DK * HEAD_V * STATE_DV];
+        for (int i = 0; i < STATE_DK * HEAD_V * STATE_DV; i++)
+            a[i] = -0.02f * (float)(i % 17 + 1);
+        r.op.in[DELTA_QKV] = tensor_f32(f, HEAD_V * STATE_DV, M, 1, x);
+        r.op.in[DELTA_ALPHA] = tensor_f32(f, HEAD_V * STATE_DV, M, 1, x + 8000);
+        r.op.in[SSM_QK] = tensor_f32(f, 2 * STATE_DK, M, 1, x + 12000);
+        r.op.out[0] = tensor_f32(f, HEAD_V * STATE_DV, M, 1, NULL);
+        r.op.vec[DELTA_DT] = tensor_f32(f, HEAD_V * STATE_DV, 1, 1, x + 14000);
+        r.op.vec[DELTA_A] = tensor_f32(f, STATE_DK, HEAD_V * STATE_DV, 1, a);
+        r.op.vec[SSM_SKIP] = tensor_f32(f, HEAD_V * STATE_DV, 1, 1, x + 15000);
+        r.op.state[0] = paged_zeros(f, ELEM_F32, STATE_DK, HEAD_V * STATE_DV, 1, N_SLOT, true);
+        r.op.delta.n_head_k = 1;
     } else {
         r.op.in[DELTA_QKV] = tensor_f32(f, N_MIXED, M, 1, x);
         r.op.in[DELTA_ALPHA] = tensor_f32(f, HEAD_V * n_decay, M, 1, x + 8000);
@@ -955,7 +968,7 @@ static void enqueue_singly(struct fixture *f, const struct recurrent *r)
 static const struct {
     enum op_kind kind;
     int n_decay;
-} recurrent_kinds[] = {{OP_CONV, 0}, {OP_DELTA, 1}, {OP_DELTA, STATE_DK}, {OP_SSM, 1}};
+} recurrent_kinds[] = {{OP_CONV, 0}, {OP_DELTA, 1}, {OP_DELTA, STATE_DK}, {OP_SSM, 1}, {OP_SSM, 0}};
 enum { N_RECURRENT = sizeof recurrent_kinds / sizeof *recurrent_kinds };
 
 static void runs_in_one_operation_give_the_bits_of_each_row_alone(void **state)
@@ -1010,7 +1023,7 @@ static void a_run_begins_with_zeros_or_a_page_that_stays(void **state)
         assert_memory_equal(got, want, n_out);
         for (int64_t part = 0; part < n_part; part++) {
             const struct tensor t = paged_part(&r.op.state[0], 6, part);
-            float x[STATE_DK * STATE_DV + N_CHANNEL * N_PAST];
+            float x[STATE_DK * HEAD_V * STATE_DV + N_CHANNEL * N_PAST];
             read_back(f, &t, x);
             for (int64_t i = 0; i < tensor_n_elem(&t); i++)
                 assert_true(x[i] == 0);

@@ -383,6 +383,51 @@ void OPS_NAME(state_space)(float *s, const struct kernel_recurrence *a)
         space_dims(s, a, i, 1);
 }
 
+/* Elements [i, i + n) of the states of n_dim value dimensions, a constant, at token t. */
+KERNELS_ALWAYS_INLINE void scan_values(float *s, const struct kernel_scan *a, int64_t t, int64_t first, int64_t i,
+                                       int64_t n, int n_dim, v16 *out)
+{
+    v16 k = load_upto(a->k + t * a->ld_qk + i, n), q = load_upto(a->q + t * a->ld_qk + i, n);
+    const float *step = a->step + t * a->ld_v + first, *v = a->v + t * a->ld_v + first;
+    KERNELS_UNROLL
+    for (int c = 0; c < n_dim; c++) {
+        v16 decay = exp16(v16_mul(v16_set1(step[c]), load_upto(a->a + (first + c) * a->dk + i, n)));
+        v16 part = v16_fma(k, v16_set1(v[c] * step[c]), v16_mul(load_upto(s + c * a->dk + i, n), decay));
+        out[c] = v16_fma(part, q, out[c]);
+        store_upto(s + c * a->dk + i, part, n);
+    }
+}
+
+KERNELS_ALWAYS_INLINE void scan_dims(float *s, const struct kernel_scan *a, int64_t first, int n_dim)
+{
+    float *mine = s + first * a->dk;
+    for (int64_t t = 0; t < a->n; t++) {
+        const float *v = a->v + t * a->ld_v + first;
+        float *o = a->o + t * a->ld_v + first;
+        v16 out[DELTA_DIMS];
+        int64_t i = 0;
+        KERNELS_UNROLL
+        for (int c = 0; c < n_dim; c++)
+            out[c] = v16_set1(0.0f);
+        for (; i + 16 <= a->dk; i += 16)
+            scan_values(mine, a, t, first, i, 16, n_dim, out);
+        if (i < a->dk)
+            scan_values(mine, a, t, first, i, a->dk - i, n_dim, out);
+        KERNELS_UNROLL
+        for (int c = 0; c < n_dim; c++)
+            o[c] = fmaf(a->skip[first + c], v[c], v16_sum(out[c]));
+    }
+}
+
+void OPS_NAME(selective_scan)(float *s, const struct kernel_scan *a)
+{
+    int64_t i = 0;
+    for (; i + DELTA_DIMS <= a->n_dim; i += DELTA_DIMS)
+        scan_dims(s, a, i, DELTA_DIMS);
+    for (; i < a->n_dim; i++)
+        scan_dims(s, a, i, 1);
+}
+
 void OPS_NAME(add)(float *y, const float *a, const float *b, int64_t n)
 {
     for (int64_t i = 0; i < n; i += 16)

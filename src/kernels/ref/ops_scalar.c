@@ -228,6 +228,26 @@ void state_space_scalar(float *s, const struct kernel_recurrence *a)
         space_dim(s + i * a->dk, a, i);
 }
 
+static void scan_dim(float *s, const struct kernel_scan *a, int64_t dim)
+{
+    const float *rate = a->a + dim * a->dk;
+    for (int64_t t = 0; t < a->n; t++) {
+        const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
+        float out[16] = {0}, v = a->v[t * a->ld_v + dim], step = a->step[t * a->ld_v + dim], d = v * step;
+        for (int64_t i = 0; i < a->dk; i++) {
+            s[i] = fmaf(k[i], d, s[i] * exp_scalar(step * rate[i]));
+            out[i % 16] = fmaf(s[i], q[i], out[i % 16]);
+        }
+        a->o[t * a->ld_v + dim] = fmaf(a->skip[dim], v, lane_tree(out));
+    }
+}
+
+void selective_scan_scalar(float *s, const struct kernel_scan *a)
+{
+    for (int64_t i = 0; i < a->n_dim; i++)
+        scan_dim(s + i * a->dk, a, i);
+}
+
 void add_scalar(float *y, const float *a, const float *b, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)

@@ -176,6 +176,27 @@ void state_space_reference(float *s, const struct kernel_recurrence *a)
         space_dim(s + i * a->dk, a, i);
 }
 
+static void scan_dim(float *s, const struct kernel_scan *a, int64_t dim)
+{
+    for (int64_t t = 0; t < a->n; t++) {
+        const float *k = a->k + t * a->ld_qk, *q = a->q + t * a->ld_qk;
+        double step = (double)a->step[t * a->ld_v + dim], v = (double)a->v[t * a->ld_v + dim];
+        double out = (double)a->skip[dim] * v;
+        for (int64_t i = 0; i < a->dk; i++) {
+            double decay = exp(step * (double)a->a[dim * a->dk + i]);
+            s[i] = (float)((double)s[i] * decay + (double)k[i] * v * step);
+            out += (double)s[i] * (double)q[i];
+        }
+        a->o[t * a->ld_v + dim] = (float)out;
+    }
+}
+
+void selective_scan_reference(float *s, const struct kernel_scan *a)
+{
+    for (int64_t i = 0; i < a->n_dim; i++)
+        scan_dim(s + i * a->dk, a, i);
+}
+
 void add_reference(float *y, const float *a, const float *b, int64_t n)
 {
     add_scalar(y, a, b, n);

@@ -11,9 +11,10 @@ layout(constant_id = 2) const uint DIMS = 16;
 layout(constant_id = 3) const uint COUNTER = 0;  /* of states that are read and written (counters.glsl) */
 layout(constant_id = 4) const uint IS_SPACE = 0; /* SSM */
 layout(constant_id = 5) const uint N_DECAY = 1;  /* of a head: one, or one for each key dimension */
+layout(constant_id = 6) const uint IS_SELECTIVE = 0; /* SSM, each value dimension with steps of its own; of one head */
 
 layout(push_constant) uniform Push {
-    Floats x, alpha, beta; /* SSM: beta is the heads' skip */
+    Floats x, qk, alpha, beta; /* qk: x, or apart where x is v alone; SSM: beta is the heads' skip */
     Ints from, to;
     Floats y, dt, a;
     Paged state;
@@ -28,9 +29,9 @@ shared float state[DIMS * DK], qk[2 * DK], sums[2 * N_THREAD], decays[N_DECAY];
 /* q and k of a key head at row t; DELTA's are made of length 1, q also divided by sqrt(DK). */
 void load_qk(uint t, uint head_k)
 {
-    uint tid = gl_LocalInvocationID.x, row = t * (2 * p.n_head_k * DK + p.n_head_v * p.dv);
+    uint tid = gl_LocalInvocationID.x, row = t * (2 * p.n_head_k * DK + (IS_SELECTIVE != 0 ? 0 : p.n_head_v * p.dv));
     for (uint i = tid; i < 2 * DK; i += N_THREAD)
-        qk[i] = p.x.d[row + (i / DK * p.n_head_k + head_k) * DK + i % DK];
+        qk[i] = p.qk.d[row + (i / DK * p.n_head_k + head_k) * DK + i % DK];
     barrier();
     if (IS_SPACE != 0)
         return;
@@ -66,6 +67,13 @@ float decay_of(uint t, uint head, uint i, out float step_size)
     return decay;
 }
 
+/* By what element i of a value dimension's state decays, where that has a step of its own. */
+float selective_decay(float step_size, uint dim, uint i)
+{
+    precise float decay = exp_of(step_size * p.a.d[dim * DK + i]);
+    return decay;
+}
+
 /* The sum of what the threads of this thread's dimension have. */
 float add_lanes(float x)
 {
@@ -95,8 +103,10 @@ void main()
                                         ? 0.0
                                         : Floats(part_address(p.state, uint(from), head)).d[dim * DK + j];
         }
-        float step_size, decay = 1.0;
-        if (N_DECAY == 1)
+        float step_size = 0.0, decay = 1.0;
+        if (IS_SELECTIVE != 0 && is_there)
+            step_size = softplus(p.alpha.d[t * p.dv + dim] + p.dt.d[dim]);
+        else if (IS_SELECTIVE == 0 && N_DECAY == 1)
             decay = decay_of(t, head, 0, step_size);
         for (uint j = tid; N_DECAY > 1 && j < DK; j += N_THREAD)
             decays[j] = decay_of(t, head, j, step_size);
@@ -104,12 +114,15 @@ void main()
         uint gate = t * p.n_head_v + head;
         precise float known = 0, o = 0;
         for (uint j = lane; j < DK; j += LANES) {
+            if (IS_SELECTIVE != 0 && is_there)
+                decay = selective_decay(step_size, dim, j);
             state[d * DK + j] *= N_DECAY > 1 ? decays[j] : decay;
             known = fma(state[d * DK + j], qk[DK + j], known);
         }
         if (IS_SPACE == 0)
             known = add_lanes(known);
-        uint row = t * (2 * p.n_head_k * DK + p.n_head_v * p.dv) + 2 * p.n_head_k * DK + head * p.dv;
+        uint before = IS_SELECTIVE != 0 ? 0 : 2 * p.n_head_k * DK;
+        uint row = t * (before + p.n_head_v * p.dv) + before + head * p.dv;
         precise float v = is_there ? p.x.d[row + dim] : 0.0;
         precise float learnt = IS_SPACE != 0 ? v * step_size : (v - known) * sigmoid(p.beta.d[gate]);
         for (uint j = lane; j < DK; j += LANES) {
@@ -118,7 +131,7 @@ void main()
         }
         o = add_lanes(o);
         if (lane == 0 && is_there)
-            p.y.d[gate * p.dv + dim] = IS_SPACE != 0 ? fma(p.beta.d[head], v, o) : o;
+            p.y.d[gate * p.dv + dim] = IS_SPACE != 0 ? fma(p.beta.d[IS_SELECTIVE != 0 ? dim : head], v, o) : o;
         if (is_there && (t + 1 == p.m || p.to.d[t + 1] != p.to.d[t]))
             for (uint j = lane; j < DK; j += LANES)
                 Floats(part_address(p.state, uint(p.to.d[t]), head)).d[dim * DK + j] = state[d * DK + j];

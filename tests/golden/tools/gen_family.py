@@ -47,7 +47,9 @@ DEFAULTS = dict(
     res_block=0, situ=0.0, situ_up=0.0,  # layers whose residuals are banked together; SiTU's bounds
     nextn=0,  # layers behind the last for multi-token prediction; what is listed by layer has one for each of these, too
     min_log_decay=0.0,  # of a decay; then decays, but for kimi_k3's and glm5next's, and gates are not low-rank
-    recurrence="delta",  # "delta": gated delta nets, "kda": those with a decay for each key dimension, "mamba2": state spaces, "conv": short convolutions
+    dt_rank=0,  # of the steps of selective state spaces
+    recurrence="delta",  # "delta": gated delta nets, "kda": those with a decay for each key dimension, "mamba": selective state spaces, "mamba2": state
+                         # spaces, "conv": short convolutions
 )
 
 FAMILIES = dict(
@@ -93,6 +95,7 @@ FAMILIES = dict(
                freq_base_windowed=500.0, value_scale=0.7, sinks=1),
     granitehybrid=dict(n_layer=4, n_shared=1, tie=1, n_ff=16, embedding_scale=3.0, residual_scale=0.7, attention_scale=0.25, logit_scale=0.5,
                        no_rope=1, recurrence="mamba2", recurrent="1101", n_value_head=8, state=16),
+    jamba=dict(n_layer=7, moe_step=2, n_ff=16, recurrence="mamba", recurrent="1101101", state=24, dt_rank=6),
     lfm2=dict(n_expert=0, n_layer=4, tie=1, qk_norm="head", recurrence="conv", recurrent="1101", conv=3),
     lfm2moe=dict(n_layer=4, n_dense=1, tie=1, qk_norm="head", gating=2, choice_bias=1, recurrence="conv", recurrent="1101", conv=3),
     deepseek32=dict(n_layer=4, n_shared=1, n_dense=1, gating=2, choice_bias=1, groups=4, groups_used=2, wscale=2.5, wnorm=1, latent=16, q_rank=24,
@@ -217,7 +220,7 @@ def is_recurrent(c, layer):
 
 
 def n_ssm_inner(c):
-    return 2 * c["n_embd"] if c["recurrence"] == "mamba2" else c["n_value_head"] * c["state"]
+    return 2 * c["n_embd"] if c["recurrence"] in ("mamba", "mamba2") else c["n_value_head"] * c["state"]
 
 
 def n_head(c, layer):
@@ -361,8 +364,9 @@ def add_metadata(m):
         m.optional("%.kda.gate_lower_bound", F32, c["min_log_decay"])
     elif c["recurrent"] or c["parts"]:
         for key, v in (("conv_kernel", c["conv"]), ("state_size", c["state"]), ("group_count", c["n_key_head"]),
-                       ("time_step_rank", c["n_value_head"]), ("inner_size", n_ssm_inner(c))):
-            m.key("%.ssm." + key, U32, v)
+                       ("time_step_rank", c["dt_rank"] or c["n_value_head"]), ("inner_size", n_ssm_inner(c))):
+            if key != "group_count" or not c["dt_rank"]:
+                m.key("%.ssm." + key, U32, v)
     m.optional("%.attn_res.block_size", U32, c["res_block"])
     m.optional("%.activation.situ_beta", F32, c["situ"])
     m.optional("%.activation.situ_linear_beta", F32, c["situ_up"])
@@ -549,6 +553,23 @@ def add_kda(m, p):
     m.matrix(p + "attn_output.weight", [n, n_embd], 2)
 
 
+def add_mamba(m, p):
+    c = m.c
+    n_embd, n_inner, state, rank = c["n_embd"], n_ssm_inner(c), c["state"], c["dt_rank"]
+    m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
+    m.matrix(p + "ssm_in.weight", [n_embd, 2 * n_inner], 1.2)
+    m.vector(p + "ssm_conv1d.weight", [c["conv"], n_inner], 0.5)
+    m.vector(p + "ssm_conv1d.bias", [n_inner], 0.2)
+    m.matrix(p + "ssm_x.weight", [n_inner, rank + 2 * state], 1.5)
+    for part, n in (("dt", rank), ("b", state), ("c", state)):
+        m.vector(p + "ssm_" + part + "_norm.weight", [n], 0.15, 1)
+    m.matrix(p + "ssm_dt.weight", [rank, n_inner], 1.3)
+    m.vector(p + "ssm_dt.bias", [n_inner], 1, -1)
+    m.vector(p + "ssm_a", [state, n_inner], 0.1, -0.5)
+    m.vector(p + "ssm_d", [n_inner], 0.3, 1)
+    m.matrix(p + "ssm_out.weight", [n_inner, n_embd], 1)
+
+
 def add_mamba2(m, p):
     c = m.c
     n_embd, n_head, n_inner = c["n_embd"], c["n_value_head"], n_ssm_inner(c)
@@ -641,7 +662,7 @@ def add_layer(m, i):
         add_nextn(m, p)
     is_qwen = c["recurrent"] != "" and c["recurrence"] == "delta"
     if is_recurrent(c, i):
-        {"delta": add_delta_net, "kda": add_kda, "mamba2": add_mamba2, "conv": add_short_conv}[c["recurrence"]](m, p)
+        {"delta": add_delta_net, "kda": add_kda, "mamba": add_mamba, "mamba2": add_mamba2, "conv": add_short_conv}[c["recurrence"]](m, p)
     elif c["compress"]:
         add_compressed_attention(m, p, i)
     elif c["latent"]:
