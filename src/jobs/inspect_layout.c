@@ -271,6 +271,8 @@ static void say_feed_forward(struct inspect_words *w, const struct model *m, con
     say_router(w, y);
     if (l->routes_input)
         say(w, "\nthe router sees what goes into the layer");
+    if (l->moe_sees_input)
+        say(w, "\nrouter and experts see what goes into the layer, behind a norm of their own");
     if (y->shared_down)
         say(w, "\nshared expert %lld wide%s", (long long)y->n_ff_shared, y->shared_gate_inp ? ", behind a gate" : "");
     if (y->shared_down && y->shared_act_limit != y->act_limit) {

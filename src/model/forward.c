@@ -125,7 +125,7 @@ static void copy_tokens(const struct pass *p, const struct tensor *x, const stru
 /* Whether something behind attention sees the layer's input. */
 static bool sees_input(const struct layer *y)
 {
-    return y->routes_input || y->is_parallel;
+    return y->routes_input || y->moe_sees_input || y->is_parallel;
 }
 
 /* Keeps the input of layer i for that, normed where the whole feed-forward part sees it, of the tokens that the layer
@@ -165,6 +165,8 @@ static void fill_router_x(void *user, const struct tensor *sum)
     }
     if (r->y->routes_input)
         copy_tokens(p, &x, NULL, &r->router_x);
+    else if (r->y->moe_sees_input)
+        block_norm(p, &x, &r->y->moe_norm, p->m->n_embd, &r->router_x);
     else if (r->y->router_norm.buffer)
         block_norm(p, &x, &r->y->router_norm, p->m->n_embd, &r->router_x);
     else
@@ -284,8 +286,10 @@ static err_code feed_forward(const struct pass *p, int64_t i, const struct tenso
         return moe_forward(w, &y->moe, h, y->routes_input ? &input : h, h, &run, e);
     struct tensor h2 = tensor_shaped(p->w->h2, m->n_embd, h->ne[1]),
                   router_x = tensor_shaped(p->w->router_x, m->n_embd, h->ne[1]);
-    const bool has_norms = y->moe_norm.buffer;
-    if (!has_norms)
+    const bool has_norms = y->router_norm.buffer;
+    if (y->moe_sees_input)
+        block_norm(p, &input, &y->moe_norm, m->n_embd, &h2);
+    else if (!has_norms)
         copy_tokens(p, h, NULL, &h2);
     dense_ffn(p, &y->ffn, h);
     if (has_norms) {

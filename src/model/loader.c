@@ -570,8 +570,14 @@ static err_code load_down(struct loader *l, int64_t layer, struct ffn *f, struct
 
 err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e)
 {
-    struct model *m = l->m;
     TRY(load_ffn_width(l, layer, f, e));
+    return load_wide_ffn(l, layer, f->n_ff, f, e);
+}
+
+err_code load_wide_ffn(struct loader *l, int64_t layer, int64_t n_ff, struct ffn *f, struct err *e)
+{
+    struct model *m = l->m;
+    f->n_ff = n_ff;
     f->act = ACT_SILU;
     TRY(load_weight(l, layer, "ffn_gate.weight", m->n_embd, f->n_ff, &f->gate, e));
     TRY(load_weight(l, layer, "ffn_up.weight", m->n_embd, f->n_ff, &f->up, e));

@@ -275,7 +275,9 @@ MUST_USE load_recurrent_fn load_selective_space;
 
 /* Loads ffn_{gate,up,down} with the biases that the file has. */
 MUST_USE err_code load_ffn(struct loader *l, int64_t layer, struct ffn *f, struct err *e);
-/* The same without a gate. */
+/* The same of a width that the file does not say. */
+MUST_USE err_code load_wide_ffn(struct loader *l, int64_t layer, int64_t n_ff, struct ffn *f, struct err *e);
+/* The same as load_ffn without a gate. */
 MUST_USE err_code load_ungated_ffn(struct loader *l, int64_t layer, enum act_fn act, struct ffn *f, struct err *e);
 
 /* Loads ffn_gate_inp, ffn_{gate,up,down}_exps or a fused ffn_gate_up_exps and, when the file has them, the shared

@@ -233,6 +233,7 @@ struct layer {
     struct tensor ffn_norm;       /* as attn_norm; absent: there is no feed-forward part */
     bool is_moe;
     bool routes_input;    /* the router sees what goes into the layer, without a norm */
+    bool moe_sees_input;  /* the experts and the router see that, too, behind moe_norm, beside a dense branch */
     bool is_parallel;     /* the feed-forward part sees what goes into the layer, too, and not what attention adds */
     struct ffn ffn;       /* when not is_moe, or beside the experts */
     struct moe_layer moe; /* when is_moe */

@@ -54,7 +54,7 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
             d.n_ngram = m->ngram.n_head * m->ngram.width;
         d.n_beta = max_i64(d.n_beta, r->n_beta);
         d.n_ff = max_i64(d.n_ff, y->ffn.n_ff);
-        if (y->routes_input || y->is_parallel)
+        if (y->routes_input || y->moe_sees_input || y->is_parallel)
             d.n_input = m->n_embd;
         if (y->is_moe && y->ffn.down)
             d.n_branch = m->n_embd;

@@ -533,6 +533,14 @@ static void layout_tells_parallel_branches_and_what_is_around(void **state)
                   "factor of its own\n"
                   "  around the layers\n"
                   "    embeddings times 6.9282, logits capped at 30\n");
+    assert_layout("arctic", "  mixing, all 3 layers\n"
+                            "    attention: 4 heads of 8 over 2 KV heads\n"
+                            "    rope\n"
+                            "  feed-forward, all 3 layers\n"
+                            "    dense: 32 wide, SwiGLU, side by side with\n"
+                            "    sparse: 8 experts 16 wide, SwiGLU, 3 for each token\n"
+                            "    router: softmax over all; the best 3; weights divided by their sum\n"
+                            "    router and experts see what goes into the layer, behind a norm of their own\n");
     assert_layout("granitemoe", "  mixing, all 3 layers\n"
                                 "    attention: 4 heads of 8 over 2 KV heads\n"
                                 "    rope\n"

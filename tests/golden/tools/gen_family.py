@@ -26,6 +26,7 @@ DEFAULTS = dict(
     yarn_factor=0.0, yarn_orig=64, yarn_log_mul=0.0, temperature_scale=0.0, temperature_length=0,
     grok=0, softcap=0.0, score_scale=0.0, final_softcap=0.0,  # grok: its names of norms; dense branches beside experts where dense_beside
     dense_beside=0,
+    arctic=0,  # dense branches as wide as n_embd beside experts that have a norm of their own
     parallel=0, layer_norms=0, clamp=0.0, ffn_norm="ffn_norm",
     norm_bias=0, long_rope=0, attn_factor=0.0,  # norms and the output with biases; two sets of divisors of rope's frequencies
     no_rope=0, window=0, windowed="", n_kv_windowed=0, freq_base_windowed=0.0, value_scale=0.0, sinks=0, post_norms=0,  # sinks: 1 in windowed layers, if there are any, 2 in all
@@ -59,6 +60,7 @@ FAMILIES = dict(
     bailingmoe3=dict(n_layer=5, n_shared=1, n_dense=1, gating=2, choice_bias=1, groups=4, groups_used=2, wscale=2.5, wnorm=1, recurrence="kda",
                      recurrent="11011", state=24, min_log_decay=-5.0, latent=16, q_rank=24, hd=12, hd_v=8, n_rot=4, out_gate="head",
                      limits="0,0.5,0,0.8,1.2", shared_limits="0.9,0,0.6,1.1,0.4"),
+    arctic=dict(arctic=1, n_ff=16),
     deepseek=dict(n_shared=2, n_dense=1, wscale=1.0),
     dots1=dict(n_kv=4, n_shared=2, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.5, wnorm=1),
     dots3note=dict(n_layer=5, n_heads="4,6,4,6,6", n_shared=1, n_dense=1, gating=2, choice_bias=1, wscale=2.5, wnorm=1, latent=16, q_rank=24, hd=12, hd_v=8,
@@ -690,6 +692,9 @@ def add_layer(m, i):
         add_gated(m, p, "", c["n_ff"], 2)
     if not is_moe(c, i):
         return
+    if c["arctic"]:
+        add_norm(m, p + "ffn_norm_exps")
+        add_gated(m, p, "", c["n_embd"], 2)
     add_router(m, p, i)
     if c["moe_latent"]:
         m.matrix(p + "ffn_routed_down.weight", [c["n_embd"], c["moe_latent"]], 1.2)
