@@ -96,7 +96,7 @@ static enum gguf_use layer_use(const char *rest)
     const char *part;
     if (is_ffn_part(rest, "_exps", &part))
         return GGUF_USE_ROUTED_EXPERT;
-    if (strstr(rest, "_shexp"))
+    if (strstr(rest, "_shexp") || is_ffn_part(rest, "_chexps", &part))
         return GGUF_USE_SHARED_EXPERT;
     if (starts_with(rest, "ffn_gate_inp") || starts_with(rest, "exp_probs_b"))
         return GGUF_USE_ROUTER;
@@ -250,7 +250,9 @@ static err_code add_tensor(struct model_facts *f, const struct gguf *g, const st
             l->n_ff_shexp = ffn_width(t, part);
     }
     f->use_bytes[l->is_nextn ? GGUF_USE_NEXTN : use] += t->n_bytes;
-    if (!l->is_nextn && use != GGUF_USE_ROUTED_EXPERT)
+    if (is_ffn_part(rest, "_chexps", &part))
+        l->adjugate_bytes += t->n_bytes / t->ne[t->n_dims - 1];
+    else if (!l->is_nextn && use != GGUF_USE_ROUTED_EXPERT)
         f->token_use_bytes[use] += t->n_bytes;
     return ERR_OK;
 }
@@ -264,7 +266,7 @@ static void widen(uint32_t *min, uint32_t *max, uint32_t v)
 }
 
 /* Decoding a token reads all that plain decoding uses, except: of the embedding one row (a tied one is read
- * whole, as the output matrix), and of a layer's routed experts n_expert_used. */
+ * whole, as the output matrix), and of a layer's routed experts n_expert_used, each with its adjugate. */
 static void sum_layers(struct model_facts *f, const uint32_t *n_expert_used)
 {
     for (uint32_t i = 0; i < f->n_layer; i++) {
@@ -290,6 +292,7 @@ static void sum_layers(struct model_facts *f, const uint32_t *n_expert_used)
         if (l->expert_bytes > f->expert_bytes_max)
             f->expert_bytes_max = l->expert_bytes;
         f->token_use_bytes[GGUF_USE_ROUTED_EXPERT] += l->expert_bytes * l->n_expert_used;
+        f->token_use_bytes[GGUF_USE_SHARED_EXPERT] += l->adjugate_bytes * l->n_expert_used;
     }
     for (int u = 0; u < GGUF_N_USE; u++)
         f->token_bytes += f->token_use_bytes[u];

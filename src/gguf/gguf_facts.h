@@ -42,6 +42,8 @@ struct model_layer_facts {
     bool is_nextn;
     bool has_dense_ffn;    /* beside experts, too */
     uint64_t expert_bytes; /* one routed expert: all its tensors' slices */
+    uint64_t
+        adjugate_bytes;    /* a small one that stands beside some of these (ffn_*_chexps): the same; 0: there is none */
     uint64_t routed_bytes; /* all routed experts */
     uint64_t other_bytes;  /* everything else of the layer, shared experts included */
 };

@@ -310,6 +310,8 @@ static json_t *feed_forward(struct out_json *o, const struct layer *l)
     set(o, v, "weights_scale", real(o, (double)y->scale));
     set(o, v, "shared_expert_width", integer(o, (uint64_t)y->n_ff_shared));
     set(o, v, "shared_expert_gated", boolean(o, y->shared_gate_inp));
+    set(o, v, "small_experts", integer(o, (uint64_t)y->n_adjugate));
+    set(o, v, "small_expert_width", integer(o, (uint64_t)y->n_ff_adjugate));
     set(o, v, "latent_width", integer(o, (uint64_t)(y->latent_down ? y->n_latent : 0)));
     return v;
 }

@@ -273,6 +273,9 @@ static void say_feed_forward(struct inspect_words *w, const struct model *m, con
         say(w, "\nthe router sees what goes into the layer");
     if (l->moe_sees_input)
         say(w, "\nrouter and experts see what goes into the layer, behind a norm of their own");
+    if (y->adjugates)
+        say(w, "\nbeside them %lld small experts %lld wide, each for %lld of them, times %g", (long long)y->n_adjugate,
+            (long long)y->n_ff_adjugate, (long long)(y->n_expert / y->n_adjugate), (double)y->adjugate_scale);
     if (y->shared_down)
         say(w, "\nshared expert %lld wide%s", (long long)y->n_ff_shared, y->shared_gate_inp ? ", behind a gate" : "");
     if (y->shared_down && y->shared_act_limit != y->act_limit) {

@@ -169,9 +169,8 @@ const struct gguf_tensor *load_find(const struct loader *l, int64_t layer, const
     return gguf_tensor_find(l->g, full);
 }
 
-/* The tensor, which must be there, be of a type that we decode, and have this shape (ne2 1: a matrix or vector). */
-static err_code need_tensor(struct loader *l, int64_t layer, const char *name, int64_t ne0, int64_t ne1, int64_t ne2,
-                            const struct gguf_tensor **out, struct err *e)
+err_code load_need(struct loader *l, int64_t layer, const char *name, int64_t ne0, int64_t ne1, int64_t ne2,
+                   const struct gguf_tensor **out, struct err *e)
 {
     char full[NAME_BYTES];
     full_name(layer, name, full);
@@ -206,16 +205,21 @@ struct tensor_source {
     int n_run;
 };
 
+err_code load_read(struct loader *l, const struct gguf_tensor *t, uint64_t off_bytes, size_t n_bytes, void *dst,
+                   struct err *e)
+{
+    const struct store_range range = {.file = t->file, .offset = t->offset + off_bytes, .n_bytes = n_bytes, .dst = dst};
+    if (store_read(l->p->store, &range, 1, e) != ERR_OK)
+        return err_prefix(e, "tensor %s", t->name);
+    uint64_t total = atomic_fetch_add(&l->n_read, range.n_bytes) + range.n_bytes;
+    if (l->p->progress)
+        l->p->progress(l->p->user, total);
+    return ERR_OK;
+}
+
 static err_code read_file_rows(const struct tensor_source *s, uint64_t row0, uint64_t n, void *dst, struct err *e)
 {
-    const struct store_range range = {
-        .file = s->t->file, .offset = s->t->offset + row0 * s->row_bytes, .n_bytes = n * s->row_bytes, .dst = dst};
-    if (store_read(s->l->p->store, &range, 1, e) != ERR_OK)
-        return err_prefix(e, "tensor %s", s->t->name);
-    uint64_t total = atomic_fetch_add(&s->l->n_read, range.n_bytes) + range.n_bytes;
-    if (s->l->p->progress)
-        s->l->p->progress(s->l->p->user, total);
-    return ERR_OK;
+    return load_read(s->l, s->t, row0 * s->row_bytes, n * s->row_bytes, dst, e);
 }
 
 static err_code read_rows(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
@@ -257,7 +261,7 @@ err_code load_weight_rows(struct loader *l, const struct file_matrix *from, cons
                           struct weight **out, struct err *e)
 {
     const struct gguf_tensor *t = NULL;
-    TRY(need_tensor(l, from->layer, from->name, from->k, from->n_row, 1, &t, e));
+    TRY(load_need(l, from->layer, from->name, from->k, from->n_row, 1, &t, e));
     struct tensor_source src = {.l = l, .t = t, .runs = runs, .n_run = n_run};
     quant_row_bytes(t->info, t->ne[0], &src.row_bytes);
     int64_t n_row = 0;
@@ -328,7 +332,7 @@ err_code load_head_weight(struct loader *l, int64_t layer, const char *name, con
                           const struct head_rows *rows, int64_t n_head, struct weight **out, struct err *e)
 {
     const struct gguf_tensor *t = NULL;
-    TRY(need_tensor(l, layer, name, shape[0], shape[1], shape[2], &t, e));
+    TRY(load_need(l, layer, name, shape[0], shape[1], shape[2], &t, e));
     struct head_source src = {.file = {.l = l, .t = t}, .rows = *rows};
     quant_row_bytes(t->info, t->ne[0], &src.file.row_bytes);
     src.n_padded = (rows->n_row + HEAD_ROWS - 1) / HEAD_ROWS * HEAD_ROWS;
@@ -378,8 +382,7 @@ static err_code need_table(struct loader *l, const struct file_matrix *from, con
 {
     const struct gguf_tensor *t = load_find(l, from->layer, from->name);
     bool is_deep = t && t->ne[1] == 1 && t->ne[2] != 1;
-    return need_tensor(l, from->layer, from->name, from->k, is_deep ? 1 : from->n_row, is_deep ? from->n_row : 1, out,
-                       e);
+    return load_need(l, from->layer, from->name, from->k, is_deep ? 1 : from->n_row, is_deep ? from->n_row : 1, out, e);
 }
 
 /* load_tables to a device of choice. */
@@ -512,7 +515,8 @@ err_code load_trunk(struct loader *l, struct err *e)
                         &m->output, e));
     m->layers = arena_calloc(&m->arena, (size_t)m->n_layer, sizeof *m->layers);
     m->expert_layers = arena_calloc(&m->arena, (size_t)m->n_layer, sizeof *m->expert_layers);
-    if (!m->layers || !m->expert_layers)
+    m->adjugates = arena_calloc(&m->arena, (size_t)m->n_layer, sizeof *m->adjugates);
+    if (!m->layers || !m->expert_layers || !m->adjugates)
         return err_nomem(e, (size_t)m->n_layer * sizeof *m->layers, "the layers");
     return ERR_OK;
 }
@@ -658,10 +662,10 @@ static err_code find_gate_up(struct loader *l, int64_t layer, int64_t n_ff, bool
     static const char fused[] = "ffn_gate_up_exps.weight", up[] = "ffn_up_exps.weight";
     const char *both = is_ungated ? up : load_find(l, layer, fused) ? fused : NULL;
     if (!both) {
-        TRY(need_tensor(l, layer, "ffn_gate_exps.weight", y->n_latent, n_ff, y->n_expert, &out->gate, e));
-        return need_tensor(l, layer, up, y->n_latent, n_ff, y->n_expert, &out->up, e);
+        TRY(load_need(l, layer, "ffn_gate_exps.weight", y->n_latent, n_ff, y->n_expert, &out->gate, e));
+        return load_need(l, layer, up, y->n_latent, n_ff, y->n_expert, &out->up, e);
     }
-    TRY(need_tensor(l, layer, both, y->n_latent, 2 * n_ff, y->n_expert, &out->gate, e));
+    TRY(load_need(l, layer, both, y->n_latent, 2 * n_ff, y->n_expert, &out->gate, e));
     out->up = out->gate;
     return ERR_OK;
 }
@@ -679,7 +683,7 @@ static err_code load_routed(struct loader *l, int64_t layer, bool is_ungated, st
                        "%s: layer %lld has a tensor for each expert (ffn_down.0.weight): a layout of 2023 that this "
                        "version does not read; expected ffn_down_exps.weight, as later conversions write it",
                        gguf_file_path(l->g, 0), (long long)layer);
-    TRY(need_tensor(l, layer, "ffn_down_exps.weight", n_hidden, y->n_latent, y->n_expert, &down, e));
+    TRY(load_need(l, layer, "ffn_down_exps.weight", n_hidden, y->n_latent, y->n_expert, &down, e));
     if (is_ungated && n_hidden % 2)
         return err_set(e, ERR_UNSUPPORTED,
                        "%s: experts without a gate in layer %lld are %lld wide: this version takes even numbers",

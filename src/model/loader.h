@@ -68,6 +68,14 @@ struct backend *load_device(const struct loader *l, int64_t layer);
 /* NULL when absent. */
 const struct gguf_tensor *load_find(const struct loader *l, int64_t layer, const char *name);
 
+/* The tensor, which must be there, be of a type that we decode, and have this shape (ne2 1: a matrix or vector). */
+MUST_USE err_code load_need(struct loader *l, int64_t layer, const char *name, int64_t ne0, int64_t ne1, int64_t ne2,
+                            const struct gguf_tensor **out, struct err *e);
+
+/* Bytes of a tensor, from where the model is read; p->store is there. */
+MUST_USE err_code load_read(struct loader *l, const struct gguf_tensor *t, uint64_t off_bytes, size_t n_bytes,
+                            void *dst, struct err *e);
+
 /* A matrix [n_row][k], which must be there. */
 MUST_USE err_code load_weight(struct loader *l, int64_t layer, const char *name, int64_t k, int64_t n_row,
                               struct weight **out, struct err *e);
@@ -288,6 +296,9 @@ MUST_USE err_code load_moe(struct loader *l, int64_t layer, const struct moe_rul
 /* Loads a layer's experts where it has a router, else a dense feed-forward part. */
 MUST_USE err_code load_moe_or_ffn(struct loader *l, int64_t layer, const struct moe_rules *rules, struct layer *y,
                                   struct err *e);
+
+/* Loads ffn_{gate,up,down}_chexps, the adjugates of a layer's experts, and their numbers. */
+MUST_USE err_code load_adjugates(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e);
 
 /* Loads ffn_gate_tid2eid, which experts each token of the vocabulary has. */
 MUST_USE err_code load_token_experts(struct loader *l, int64_t layer, struct moe_layer *y, struct err *e);

@@ -406,6 +406,8 @@ void model_close(struct model **out)
     for (int i = 0; i < m->n_device; i++)
         experts_close(&m->devices[i].experts);
     division_close(&m->division);
+    for (int i = 0; i < m->n_adjugates; i++)
+        backend_slot_pool_close(m->adjugates[i].device, &m->adjugates[i].slots);
     for (size_t i = 0; i < m->n_weights; i++)
         backend_weight_close(m->weights[i].device, &m->weights[i].weight);
     for (size_t i = 0; i < m->n_buffers; i++)

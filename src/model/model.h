@@ -381,6 +381,13 @@ struct model {
         struct weight *weight;
     } * weights; /* [n_weights], owned */
     size_t n_weights, weights_capacity;
+    struct model_adjugates {
+        struct backend *device;
+        struct slot_pool *slots;
+        struct slot_pool_desc shape;
+        int64_t n_used; /* of them, at most, by a token */
+    } * adjugates;      /* [n_adjugates] of layers whose experts have some (moe.h), owned */
+    int n_adjugates;
     struct model_buffer {
         struct backend *device;
         struct buffer *buffer;

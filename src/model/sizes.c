@@ -176,7 +176,21 @@ uint64_t model_scratch_bytes(const struct model *m, int64_t n_batch)
     return most;
 }
 
-static err_code measure(struct model_sizes *s, const struct gguf *g, struct backend *b,
+/* Adjugates of experts are in slots, which a device that is asked does not count. */
+static void add_adjugates(struct model_sizes *s, const struct model *m, struct backend *device)
+{
+    for (int i = 0; i < m->n_adjugates; i++) {
+        const struct model_adjugates *x = &m->adjugates[i];
+        const struct model_cost one = model_expert_cost(&x->shape);
+        s->weight_bytes += (uint64_t)x->shape.n_slot * backend_slot_pool_slot_bytes(device, &x->shape);
+        s->token.n_bytes += (uint64_t)x->n_used * one.n_bytes;
+        for (int j = 0; j < QUANT_MAX_ID; j++)
+            s->token.n_product[j] += (uint64_t)x->n_used * one.n_product[j];
+    }
+}
+
+/* b asks `device`. */
+static err_code measure(struct model_sizes *s, const struct gguf *g, struct backend *b, struct backend *device,
                         const struct model_sizes_params *p, struct err *e)
 {
     const struct model_load_params load = {.device = b, .describes_experts = true, .mtp = p->mtp};
@@ -194,6 +208,7 @@ static err_code measure(struct model_sizes *s, const struct gguf *g, struct back
                        e)); /* refuses types that don't fit */
     add_state(s, m, p->type);
     TRY_OUT(count_products(s, m, w, p->type, e));
+    add_adjugates(s, m, device);
 out:
     model_work_close(&w);
     model_close(&m);
@@ -206,7 +221,7 @@ err_code model_sizes_ask(struct model_sizes *out, const struct gguf *g, struct b
     struct backend *b;
     *out = (struct model_sizes){0};
     TRY(backend_asking_open(&b, device, e));
-    err_code code = measure(out, g, b, p, e);
+    err_code code = measure(out, g, b, device, p, e);
     backend_close(&b);
     return code;
 }

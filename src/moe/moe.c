@@ -14,7 +14,7 @@ struct moe_sizes {
     int64_t n_used, n_expert, n_embd, n_ff_shared; /* the largest of any layer */
     int64_t n_latent;                              /* of those with a latent; 0: none has */
     int64_t n_y;                                   /* of what experts give */
-    int64_t n_shared;                              /* n_batch where a layer has a shared expert, else 0 */
+    int64_t n_shared;                              /* n_batch where a layer has a shared expert or adjugates, else 0 */
 };
 
 /* TENSOR(name, type, ne0, ne1, ne2) of device memory, sizes being those of `d`. A tensor of no elements is absent. */
@@ -71,10 +71,9 @@ static struct moe_sizes largest(const struct moe_layer *layers, int n_layer, int
         d.n_y = max_i64(d.n_y, layers[i].n_latent);
         if (layers[i].latent_down)
             d.n_latent = max_i64(d.n_latent, layers[i].n_latent);
-        if (layers[i].shared_down) {
-            d.n_ff_shared = max_i64(d.n_ff_shared, layers[i].n_ff_shared);
+        d.n_ff_shared = max_i64(d.n_ff_shared, layers[i].n_ff_shared);
+        if (layers[i].shared_down || layers[i].adjugates)
             d.n_shared = n_batch;
-        }
     }
     return d;
 }
@@ -387,6 +386,25 @@ static void enqueue_shared(const struct moe_work *w, const struct moe_layer *l, 
     backend_enqueue(b, &(struct op){.kind = OP_MATMUL, .in = {gate}, .out = {c->shared}, .weight = {l->shared_down}});
 }
 
+/* What the adjugates of the chosen experts add up to, which goes where a shared expert's result does. Theirs lie in y
+ * until the experts' do. */
+static void enqueue_adjugates(const struct moe_work *w, const struct moe_layer *l, struct call *c,
+                              const struct moe_run *run)
+{
+    c->shared = cut(w->shared_y, l->n_embd, c->x.ne[1], 1);
+    backend_enqueue(
+        w->device, &(struct op){.kind = OP_EXPERTS,
+                                .in = {[EXPERTS_X] = c->x, [EXPERTS_IDS] = c->ids, [EXPERTS_SLOTS] = l->adjugate_slots},
+                                .out = {c->y},
+                                .slot_pool = l->adjugates,
+                                .experts = {.act = l->act, .sort_cutoff = run->sort_cutoff}});
+    backend_enqueue(w->device, &(struct op){.kind = OP_COMBINE,
+                                            .in = {[COMBINE_Y] = c->y, [COMBINE_WEIGHTS] = c->weights},
+                                            .out = {c->shared}});
+    backend_enqueue(w->device,
+                    &(struct op){.kind = OP_SCALE, .in = {c->shared}, .out = {c->shared}, .scale = l->adjugate_scale});
+}
+
 /* Routes all tokens: those that may have substitutes with their scores. */
 static void route(const struct moe_work *w, const struct moe_layer *l, struct call *c)
 {
@@ -505,6 +523,8 @@ static err_code forward(struct moe_work *w, const struct moe_layer *l, struct ca
     bool is_counted = resident && !w->elsewhere && experts_counts_all(w->experts);
     c->n_car = resident ? 0 : run->n_car;
     route(w, l, c);
+    if (l->adjugates) /* before others get the choice to work on */
+        enqueue_adjugates(w, l, c, run);
     if (!resident || run->trace || w->elsewhere || is_counted)
         TRY(backend_read(w->device, &c->ids, w->host_ids, e));
     if (is_counted)

@@ -50,6 +50,13 @@ struct moe_layer {
     struct tensor bias[EXPERT_N_MATRIX]; /* as OP_EXPERTS takes them; may be absent */
     const char *tensors[EXPERT_N_MATRIX]; /* the names of the file's tensors, as OP_EXPERTS takes them */
 
+    /* Small experts of which each stands beside a few routed ones ("adjugates"): what these get it gets, too, and its
+     * result is weighed as theirs, times a factor. There is no shared expert then. */
+    struct slot_pool *adjugates;       /* all of them; NULL: there are none */
+    struct tensor adjugate_slots;      /* I32 [n_expert], the slot of each routed expert's */
+    int64_t n_adjugate, n_ff_adjugate; /* how many there are, their width */
+    float adjugate_scale;
+
     int64_t n_ff_shared;            /* the shared expert's width */
     struct weight *shared_gate;     /* [n_ff_shared][n_embd] */
     struct weight *shared_up;       /* [n_ff_shared][n_embd]; NULL: the gate's products are both */

@@ -65,7 +65,7 @@ struct row {
 
 #define SOFTMAX                                                                                                        \
     "llama deepseek deepseek2 mistral4 bailingmoe ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe jamba "     \
-    "arctic olmoe "                                                                                                    \
+    "arctic grovemoe olmoe "                                                                                           \
     "qwen2moe "                                                                                                        \
     "qwen3moe qwen3next qwen35moe mellum maple granite_swa phimoe grok dbrx"
 #define SIGMOID                                                                                                        \
@@ -77,7 +77,7 @@ struct row {
     "nemotron_h_moe step35 smallthinker cohere2moe"
 #define NORMED                                                                                                         \
     "llama ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe kimi-linear lfm2moe mellum mimo2 minimax-m2 "      \
-    "arctic qwen3moe "                                                                                                 \
+    "arctic grovemoe qwen3moe "                                                                                        \
     "qwen3next "                                                                                                       \
     "qwen35moe qwen4exp maple granite_swa phimoe smallthinker grok dbrx"
 #define NOT_NORMED                                                                                                     \
@@ -95,6 +95,7 @@ static const struct row rows[] = {
     {NULL, "attention.value_length", IS_KIND(HEAD_LENGTH), IS_NUMBER(6)},
     {NULL, "rope.dimension_count", IS_KEY("attention.key_length"), IS_NUMBER(2)},
     {NULL, "expert_feed_forward_length", {N_TENSOR_ROWS, 0, "ffn_down_exps.weight"}, IS_NUMBER(4)},
+    {"grovemoe", "expert_chunk_feed_forward_length", {N_TENSOR_ROWS, 0, "ffn_down_chexps.weight"}, IS_NUMBER(4)},
     {NULL, "expert_weights_scale", IS_FLOAT(1), IS_FLOAT(0.5)},
     {NULL, "expert_group_count", IS_NUMBER(1), IS_NUMBER(2), "expert_group_used_count", IS_NUMBER(1)},
     {NULL, "nextn_predict_layers", IS_NUMBER(0), IS_NUMBER(2)},

@@ -189,6 +189,7 @@ static const char *const models[] = {
     "gpt_oss",          /* windows, sinks, biases */
     "llama4",           /* attention in chunks, experts whose inputs are weighed */
     "arctic",           /* a dense branch beside experts that see the layer's input */
+    "grovemoe",         /* small experts beside the routed ones */
     "gemma4",           /* windows, a dense branch beside the experts */
     "gemma4_shared",    /* windowed caches that layers share, token embeddings */
     "deepseek2_latent", /* latent attention */

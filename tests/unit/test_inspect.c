@@ -111,6 +111,20 @@ static void facts_count_layers_and_experts(void **state)
     gguf_close(&g);
 }
 
+/* Of the small experts beside routed ones a token reads as many as of these. */
+static void facts_count_small_experts_as_they_are_used(void **state)
+{
+    enum { ONE = 3 * 12 * 32 * 2, N_LAYER = 3, N_SMALL = 4, N_USED = 3 };
+    struct model_facts f;
+    struct gguf *g;
+    compute(&f, &g, GOLDEN "/grovemoe.gguf");
+    assert_int_equal(f.use_bytes[GGUF_USE_SHARED_EXPERT], N_LAYER * N_SMALL * ONE);
+    assert_int_equal(f.token_use_bytes[GGUF_USE_SHARED_EXPERT], N_LAYER * N_USED * ONE);
+    assert_int_equal(f.use_bytes[GGUF_USE_ROUTED_EXPERT], N_LAYER * 8 * 3 * 16 * 32 * 2);
+    gguf_facts_close(&f);
+    gguf_close(&g);
+}
+
 static void facts_add_up_bytes(void **state)
 {
     struct model_facts f;
@@ -541,6 +555,13 @@ static void layout_tells_parallel_branches_and_what_is_around(void **state)
                             "    sparse: 8 experts 16 wide, SwiGLU, 3 for each token\n"
                             "    router: softmax over all; the best 3; weights divided by their sum\n"
                             "    router and experts see what goes into the layer, behind a norm of their own\n");
+    assert_layout("grovemoe", "  mixing, all 3 layers\n"
+                              "    attention: 4 heads of 8 over 2 KV heads\n"
+                              "    rope, norms of q and k over each head\n"
+                              "  feed-forward, all 3 layers\n"
+                              "    sparse: 8 experts 16 wide, SwiGLU, 3 for each token\n"
+                              "    router: softmax over all; the best 3; weights divided by their sum\n"
+                              "    beside them 4 small experts 12 wide, each for 2 of them, times 0.4\n");
     assert_layout("granitemoe", "  mixing, all 3 layers\n"
                                 "    attention: 4 heads of 8 over 2 KV heads\n"
                                 "    rope\n"
@@ -926,6 +947,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(facts_count_layers_and_experts),
         cmocka_unit_test(facts_add_up_bytes),
+        cmocka_unit_test(facts_count_small_experts_as_they_are_used),
         cmocka_unit_test(facts_list_types_by_bytes),
         cmocka_unit_test(facts_refuse_contradictions),
         cmocka_unit_test(facts_of_no_language_model_are_zero),

@@ -526,6 +526,20 @@ static void impossible_experts_without_a_gate_are_refused(void **state)
     refused(&m, "nemotron_h_moe.expert_used_count is 0 of 8", "expected 1");
 }
 
+static void impossible_adjugates_of_experts_are_refused(void **state)
+{
+    static const struct wrong_number wrong[] = {
+        {"grovemoe", "grovemoe.experts_per_group", 0, "is 0"},
+        {"grovemoe", "grovemoe.experts_per_group", 3, "a divisor of the 8 experts"},
+        {"grovemoe", "grovemoe.experts_per_group", 4, "blk.0.ffn_gate_chexps.weight"},
+        {"grovemoe", "grovemoe.expert_chunk_feed_forward_length", 11, "blk.0.ffn_gate_chexps.weight"},
+    };
+    refuse_numbers(wrong, sizeof wrong / sizeof *wrong);
+    struct model_edit m = golden("grovemoe");
+    model_edit_drop(&m, "grovemoe.expert_group_scale");
+    refused(&m, "grovemoe.expert_group_scale", "is missing");
+}
+
 /* The epsilon may be that of layer norms. */
 static void an_epsilon_must_be_there(void **state)
 {
@@ -563,6 +577,7 @@ int main(void)
         cmocka_unit_test(borrowers_have_as_many_kv_heads_as_lenders),
         cmocka_unit_test(gates_are_as_long_as_values),
         cmocka_unit_test(impossible_experts_without_a_gate_are_refused),
+        cmocka_unit_test(impossible_adjugates_of_experts_are_refused),
         cmocka_unit_test(an_epsilon_must_be_there),
     };
     return cmocka_run_group_tests_name("loader", tests, NULL, NULL);

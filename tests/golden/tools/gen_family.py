@@ -4,7 +4,7 @@
     gen_family.py FAMILY OUT.gguf [--seed N] [KEY=VALUE ...]     KEY: one of DEFAULTS, or an option of the family
 
 The golden models of the families below (tests/golden/FAMILY.gguf) were written by it; their logits, hidden states, router
-choices and greedy ids come from llama.cpp, those of glm5next from a model in numpy. Weights are numbers that F32, F16 and BF16 all hold exactly.
+choices and greedy ids come from llama.cpp, those of glm5next and grovemoe from models in numpy. Weights are numbers that F32, F16 and BF16 all hold exactly.
 """
 import argparse
 import hashlib
@@ -48,6 +48,7 @@ DEFAULTS = dict(
     res_block=0, situ=0.0, situ_up=0.0,  # layers whose residuals are banked together; SiTU's bounds
     nextn=0,  # layers behind the last for multi-token prediction; what is listed by layer has one for each of these, too
     min_log_decay=0.0,  # of a decay; then decays, but for kimi_k3's and glm5next's, and gates are not low-rank
+    chunk_share=0, n_ff_chunk=8, chunk_scale=0.0,  # small experts beside routed ones, so many of which share one; their width and factor
     dt_rank=0,  # of the steps of selective state spaces
     recurrence="delta",  # "delta": gated delta nets, "kda": those with a decay for each key dimension, "mamba": selective state spaces, "mamba2": state
                          # spaces, "conv": short convolutions
@@ -71,6 +72,7 @@ FAMILIES = dict(
     granite_swa=dict(n_layer=4, n_shared=1, tie=1, n_ff=16, embedding_scale=3.0, residual_scale=0.7, attention_scale=0.25, logit_scale=0.5, window=9,
                      windowed="0111", sinks=2, fused_gate_up=1, fused_shared=1, rope_pattern="0111"),
     maple=dict(n_layer=4, qk_norm="head", n_rot=4, window=9, windowed="1101", limits="0.5,0.8,0.6,1.1"),
+    grovemoe=dict(qk_norm="head", chunk_share=2, n_ff_chunk=12, chunk_scale=0.4),
     hunyuan_moe=dict(arch="hunyuan-moe", n_shared=1, qk_norm="head", n_ff=16, tie=1),
     minimax_m2=dict(arch="minimax-m2", n_ff=16, qk_norm="all", hd=12, n_rot=6, gating=2, choice_bias=1),
     minimax_m3=dict(arch="minimax-m3", n_layer=4, hd=32, n_rot=8, n_shared=1, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.0, wnorm=1,
@@ -333,6 +335,10 @@ def add_metadata(m):
             m.key("%.expert_shared_feed_forward_length", U32, c["n_shared"] * c["n_ff_exp"])
         m.optional("%.leading_dense_block_count", U32, c["n_dense"])
         m.optional("%.expert_gating_func", U32, c["gating"])
+        if c["chunk_share"]:
+            m.key("%.expert_chunk_feed_forward_length", U32, c["n_ff_chunk"])
+            m.key("%.experts_per_group", U32, c["chunk_share"])
+            m.key("%.expert_group_scale", F32, c["chunk_scale"])
         m.optional("%.expert_group_count", U32, c["groups"])
         m.optional("%.expert_group_used_count", U32, c["groups_used"])
         m.optional("%.expert_weights_scale", F32, c["wscale"])
@@ -701,6 +707,8 @@ def add_layer(m, i):
         m.matrix(p + "ffn_routed_up.weight", [c["moe_latent"], c["n_embd"]], 1.2)
         m.vector(p + "ffn_routed_norm.weight", [c["moe_latent"]], 0.15, 1)
     add_gated(m, p, "_exps", c["n_ff_exp"], 3, c["n_expert"])
+    if c["chunk_share"]:
+        add_gated(m, p, "_chexps", c["n_ff_chunk"], 3, c["n_expert"] // c["chunk_share"])
     if c["n_shared"]:
         add_gated(m, p, "_shexp", c["n_shared"] * c["n_ff_exp"], 1.5)
     if c["shared_gate"]:

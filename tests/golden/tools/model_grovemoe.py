@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""GroveMoE (grovemoe) in numpy, in double precision, as its authors define it (arXiv 2508.07785): Qwen3's attention, and experts of which
+two share an adjugate, a small expert that gets the same input and the same weight. Writes the golden files of a tiny model that
+gen_family.py wrote.
+
+    model_grovemoe.py NAME SEED DIRECTORY     of DIRECTORY/NAME.gguf
+
+It says how near to each other the last expert that was chosen and the first that was not came: seeds where they are nearly equal are of
+no use. llama.cpp gives adjugates another input and other weights; with LIKE_LLAMA=1 so does this, to compare all the rest with it.
+"""
+import json
+import os
+import sys
+
+import numpy as np
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "e2e"))
+from gguf_reader import read_gguf
+
+POSITIONS, N_TOKENS, N_GREEDY = list(range(40, 48)), 48, 16
+LIKE_LLAMA = os.environ.get("LIKE_LLAMA") == "1"
+
+
+def softmax(x):
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+class Model:
+    def __init__(self, path):
+        self.kv, tensors = read_gguf(path)
+        self.w = {name: np.array(x).reshape(ne[::-1]) for name, (ne, x) in tensors.items()}
+        assert self.kv["general.architecture"] == "grovemoe"
+        g = self.get
+        self.n_layer, self.n_embd, self.n_head, self.n_kv = g("block_count"), g("embedding_length"), g("attention.head_count"), g("attention.head_count_kv")
+        self.hd, self.n_expert, self.n_used, self.share = g("attention.key_length"), g("expert_count"), g("expert_used_count"), g("experts_per_group")
+        self.n_vocab = self.w["token_embd.weight"].shape[0]
+
+    def get(self, key):
+        return self.kv["grovemoe." + key]
+
+    def rms(self, x, weight):
+        return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.get("attention.layer_norm_rms_epsilon")) * weight
+
+    def rope(self, x):
+        """x [T][heads][hd], of which element i is paired with i + hd / 2"""
+        half = self.hd // 2
+        angle = np.arange(len(x))[:, None] * self.get("rope.freq_base") ** (-np.arange(half) / half)
+        c, s = np.cos(angle)[:, None], np.sin(angle)[:, None]
+        return np.concatenate([x[..., :half] * c - x[..., half:] * s, x[..., :half] * s + x[..., half:] * c], -1)
+
+    def attention(self, x, p):
+        w, T = self.w, len(x)
+        q, k, v = ((x @ w[p + "attn_" + n + ".weight"].T).reshape(T, -1, self.hd) for n in "qkv")
+        q, k = self.rope(self.rms(q, w[p + "attn_q_norm.weight"])), self.rope(self.rms(k, w[p + "attn_k_norm.weight"]))
+        k, v = (np.repeat(t, self.n_head // self.n_kv, axis=1) for t in (k, v))
+        scores = np.einsum("thd,shd->hts", q, k) / np.sqrt(self.hd)
+        scores = np.where(np.tril(np.ones((T, T), bool)), scores, -np.inf)
+        return np.einsum("hts,shd->thd", softmax(scores), v).reshape(T, -1) @ w[p + "attn_output.weight"].T
+
+    def experts(self, x, p, suffix, used, weights):
+        y = np.zeros_like(x)
+        gate, up, down = (self.w[p + "ffn_" + n + suffix + ".weight"] for n in ("gate", "up", "down"))
+        for e in range(len(gate)):
+            t, r = np.nonzero(used == e)
+            a = x[t] @ gate[e].T
+            np.add.at(y, t, weights[t, r][:, None] * ((a / (1 + np.exp(-a)) * (x[t] @ up[e].T)) @ down[e].T))
+        return y
+
+    def ffn(self, x, p, i):
+        scores = softmax(x @ self.w[p + "ffn_gate_inp.weight"].T)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        used, ranked = order[:, :self.n_used], np.take_along_axis(scores, order, 1)
+        self.gap = min(self.gap, (ranked[:, self.n_used - 1] - ranked[:, self.n_used]).min())
+        self.topk[i] = used.tolist()
+        weights = np.take_along_axis(scores, used, 1)
+        weights = weights / weights.sum(1, keepdims=True)
+        large = self.experts(x, p, "_exps", used, weights)
+        if LIKE_LLAMA:
+            weights = np.take_along_axis(scores, used // self.share, 1)
+            weights = weights / weights.sum(1, keepdims=True)
+            x = large
+        return large + self.get("expert_group_scale") * self.experts(x, p, "_chexps", used // self.share, weights)
+
+    def forward(self, tokens):
+        """logits [T][n_vocab]; self.hidden [layer][D] of the last token, self.topk, the smallest gap"""
+        self.topk, self.hidden, self.gap = {}, [], np.inf
+        x = self.w["token_embd.weight"][tokens].astype(np.float64)
+        for i in range(self.n_layer):
+            p = "blk.%d." % i
+            x = x + self.attention(self.rms(x, self.w[p + "attn_norm.weight"]), p)
+            x = x + self.ffn(self.rms(x, self.w[p + "ffn_norm.weight"]), p, i)
+            self.hidden.append(x[-1])
+        return self.rms(x, self.w["output_norm.weight"]) @ self.w["output.weight"].T
+
+    def greedy(self, tokens, n):
+        tokens, ids, margins = list(tokens), [], []
+        for _ in range(n):
+            last = self.forward(tokens)[-1]
+            best = np.argsort(-last, kind="stable")[:2]
+            ids.append(int(best[0]))
+            margins.append(float(last[best[0]] - last[best[1]]))
+            tokens.append(ids[-1])
+        return ids, margins
+
+
+def text(seed):
+    rng = np.random.Generator(np.random.PCG64(seed))
+    return [1] + [int(x) for x in rng.integers(3, 97, N_TOKENS - 1)]
+
+
+def write(name, seed, out):
+    m = Model("%s/%s.gguf" % (out, name))
+    toks = text(seed)
+    ids, margins = m.greedy(toks, N_GREEDY)
+    m.forward(toks + ids[:-1])
+    print("seed %d: with the greedy tokens: least gap of experts %.3g; margins >= %.4f" % (seed, m.gap, min(margins)))
+    logits = m.forward(toks)
+    logits[POSITIONS].astype("<f4").tofile("%s/%s.exact.f32" % (out, name))
+    np.array(m.hidden).astype("<f4").tofile("%s/%s.hidden.f32" % (out, name))
+    j = dict(name=name, model=name + ".gguf", arch="grovemoe", generator=dict(tool="tools/gen_family.py", family="grovemoe", seed=seed, options={}),
+             oracle="tools/model_grovemoe.py: numpy, float64", n_vocab=m.n_vocab, n_layer=m.n_layer, n_embd=m.n_embd, tokens=toks, positions=POSITIONS,
+             exact=name + ".exact.f32", hidden=name + ".hidden.f32", ids=ids, margins=[round(v, 6) for v in margins],
+             topk={str(i): v for i, v in m.topk.items()}, tokenize=[])
+    open("%s/%s.json" % (out, name), "w").write(json.dumps(j))
+
+
+if __name__ == "__main__":
+    write(sys.argv[1], int(sys.argv[2]), sys.argv[3])
