@@ -908,8 +908,8 @@ typedef struct moebius_grammar moebius_grammar;
 typedef struct moebius_matcher moebius_matcher;
 
 /* SCHEMA: a JSON schema (draft 4 to 2020-12); an empty text means any JSON object. GBNF: rules as llama.cpp has them,
- * in which %json{SCHEMA} is a JSON value and %token"TEXT" a special token. REGEX: a regular expression for the whole
- * text. */
+ * in which %json{SCHEMA} is a JSON value and %token"TEXT" a special token; no text has a token by its number, <[ID]>,
+ * where there is no vocabulary. REGEX: a regular expression for the whole text. */
 typedef enum moebius_grammar_kind {
     MOEBIUS_GRAMMAR_SCHEMA,
     MOEBIUS_GRAMMAR_GBNF,

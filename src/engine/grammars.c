@@ -81,7 +81,7 @@ static err_code open_grammar(moebius_grammar *g, const moebius_vocab *vocab, moe
         return err_set(e, ERR_USAGE, "flags of a grammar that are not known: %x", flags);
     if (vocab)
         TRY(vocab_for_grammars(vocab, &g->vocab, e));
-    return grammar_open(&g->grammar, kinds[kind], text, n, flags & MOEBIUS_GRAMMAR_LENIENT, e);
+    return grammar_open(&g->grammar, g->vocab, kinds[kind], text, n, flags & MOEBIUS_GRAMMAR_LENIENT, e);
 }
 
 moebius_status moebius_grammar_open(moebius_grammar **out, const moebius_vocab *vocab, moebius_grammar_kind kind,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "grammar/schema.h"
+#include "grammar/vocab_trie.h"
 
 enum { GBNF_MAX_NESTING = 200, GBNF_MAX_NAME = 200, GBNF_MAX_LEFT = 4000 /* groups, repetitions and rules */ };
 
@@ -16,6 +17,7 @@ struct rule {
 
 struct parser {
     struct program *program;
+    const struct grammar_vocab *vocab; /* NULL: bytes only */
     struct exprs x;
     LIST(struct rule) rules;
     LIST(uint32_t) stack;
@@ -213,6 +215,30 @@ static err_code parse_json(struct parser *p, uint32_t *node)
     return ERR_OK;
 }
 
+/* <[ID]>, behind the [: the bytes of that token, among them the mark of a special one. Without a vocabulary they are
+ * not known, and no text has what stands for them. */
+static err_code parse_token_id(struct parser *p, uint32_t *node)
+{
+    static const char unknown = (char)NFA_TOKEN_MARK;
+    const struct grammar_vocab *v = p->vocab;
+    int64_t id = 0;
+    size_t from = p->at;
+    for (; p->at < p->n && p->s[p->at] >= '0' && p->s[p->at] <= '9'; p->at++)
+        id = id > INT32_MAX ? id : id * 10 + (p->s[p->at] - '0');
+    int n_digit = (int)(p->at - from);
+    if (n_digit == 0 || !take(p, "]>"))
+        return bad(p, "expected a token's number, <[ID]>");
+    if (v && id >= v->n_token)
+        return err_set(p->e, ERR_FORMAT, "grammar, line %d: there is no token %.*s; the vocabulary has 0 to %d",
+                       p->line, n_digit, p->s + from, v->n_token - 1);
+    uint32_t n = v ? v->offsets[id + 1] - v->offsets[id] : 1;
+    if (n == 0 || n > TRIE_MAX_DEPTH)
+        return err_set(p->e, ERR_FORMAT, "grammar, line %d: the token %.*s has %s", p->line, n_digit, p->s + from,
+                       n ? "too many bytes" : "no text");
+    *node = expr_bytes(&p->x, v ? (const char *)v->bytes + v->offsets[id] : &unknown, n);
+    return ERR_OK;
+}
+
 /* <TEXT>, behind the <: the token of that text, its brackets included. Which of them a vocabulary takes for special
  * ones is not known here, so it may come as text, too. */
 static err_code parse_token(struct parser *p, uint32_t *node)
@@ -221,7 +247,7 @@ static err_code parse_token(struct parser *p, uint32_t *node)
     size_t from = p->at - 1;
     uint32_t kids[2], n;
     if (take(p, "["))
-        return bad(p, "tokens have no numbers here: expected a token's text, <TEXT>, in place of <[ID]>");
+        return parse_token_id(p, node);
     while (p->at < p->n && p->s[p->at] != '>' && p->s[p->at] != '\n')
         p->at++;
     if (!take(p, ">"))
@@ -490,9 +516,10 @@ static err_code emit_rules(struct parser *p, uint32_t root)
     return code;
 }
 
-err_code gbnf_compile(struct program *program, const char *text, size_t n, bool lenient, struct err *e)
+err_code gbnf_compile(struct program *program, const struct grammar_vocab *vocab, const char *text, size_t n,
+                      bool lenient, struct err *e)
 {
-    struct parser p = {.program = program, .s = text, .n = n, .line = 1, .lenient = lenient, .e = e};
+    struct parser p = {.program = program, .vocab = vocab, .s = text, .n = n, .line = 1, .lenient = lenient, .e = e};
     uint32_t root = 0;
     err_code code = parse_rules(&p);
     if (code == ERR_OK)

@@ -32,21 +32,21 @@ static err_code compile_regex(struct program *p, const char *text, size_t n, str
     return ERR_OK;
 }
 
-static err_code compile(struct program *p, enum grammar_kind kind, const char *text, size_t n, bool lenient,
-                        struct err *e)
+static err_code compile(struct program *p, const struct grammar_vocab *vocab, enum grammar_kind kind, const char *text,
+                        size_t n, bool lenient, struct err *e)
 {
     if (n > GRAMMAR_MAX_TEXT)
         return err_set(e, ERR_LIMIT, "the grammar has %zu bytes; at most %d are read", n, GRAMMAR_MAX_TEXT);
     switch (kind) {
     case GRAMMAR_SCHEMA: return compile_schema(p, text, n, lenient, e);
-    case GRAMMAR_GBNF: return gbnf_compile(p, text, n, lenient, e);
+    case GRAMMAR_GBNF: return gbnf_compile(p, vocab, text, n, lenient, e);
     case GRAMMAR_REGEX: return compile_regex(p, text, n, e);
     }
     return err_set(e, ERR_USAGE, "there is no such kind of grammar");
 }
 
-err_code grammar_open(struct grammar **out, enum grammar_kind kind, const char *text, size_t n, bool lenient,
-                      struct err *e)
+err_code grammar_open(struct grammar **out, const struct grammar_vocab *vocab, enum grammar_kind kind, const char *text,
+                      size_t n, bool lenient, struct err *e)
 {
     struct grammar *g = *out = mem_calloc(1, sizeof *g);
     if (!g)
@@ -54,7 +54,7 @@ err_code grammar_open(struct grammar **out, enum grammar_kind kind, const char *
     g->max_states = STATES_MAX;
     err_code code = program_open(&g->program, e);
     if (code == ERR_OK)
-        code = compile(&g->program, kind, text, n, lenient, e);
+        code = compile(&g->program, vocab, kind, text, n, lenient, e);
     if (code == ERR_OK)
         code = states_open(&g->states, &g->program, g->max_states, e);
     if (code == ERR_OK && !(g->has_mutex = pthread_mutex_init(&g->mutex, NULL) == 0))

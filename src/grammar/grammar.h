@@ -30,10 +30,11 @@ enum grammar_kind {
     GRAMMAR_REGEX,  /* a regular expression, for the whole text */
 };
 
-/* What a schema asks for that can't be enforced is an error that names keyword and place; `lenient`: it is left out,
- * and listed. ERR_FORMAT: the text is none of that kind; ERR_UNSUPPORTED, ERR_LIMIT. */
-MUST_USE err_code grammar_open(struct grammar **out, enum grammar_kind kind, const char *text, size_t n, bool lenient,
-                               struct err *e);
+/* vocab: whose tokens GBNF means by their numbers, and its matchers' one; NULL: nothing matches these. What a schema
+ * asks for that can't be enforced is an error that names keyword and place; `lenient`: it is left out, and listed.
+ * ERR_FORMAT: the text is none of that kind; ERR_UNSUPPORTED, ERR_LIMIT. */
+MUST_USE err_code grammar_open(struct grammar **out, const struct grammar_vocab *vocab, enum grammar_kind kind,
+                               const char *text, size_t n, bool lenient, struct err *e);
 void grammar_close(struct grammar **g);
 
 /* Memory of its instructions and states, about. */

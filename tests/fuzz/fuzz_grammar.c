@@ -72,7 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *text = (const char *)data + 1, *zero = memchr(text, 0, size - 1);
     size_t n = zero ? (size_t)(zero - text) : size - 1, n_rest = zero ? size - 2 - n : 0;
     enum grammar_kind kind = (enum grammar_kind)(data[0] % 3);
-    err_code code = grammar_open(&g, kind, text, n, data[0] & 4, &e);
+    err_code code = grammar_open(&g, vocab, kind, text, n, data[0] & 4, &e);
     assert((code == ERR_OK) == (g != NULL) && (code == ERR_OK || e.text[0]));
     if (g)
         run_text(g, vocab, zero ? zero + 1 : "{\"a\": [1, \"b\"]}", zero ? n_rest : 15);

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -20,7 +21,7 @@ static struct grammar *open_grammar(enum grammar_kind kind, const char *text, bo
 {
     struct grammar *g;
     struct err e = {0};
-    if (grammar_open(&g, kind, text, strlen(text), lenient, &e) != ERR_OK)
+    if (grammar_open(&g, vocab, kind, text, strlen(text), lenient, &e) != ERR_OK)
         fail_msg("%s: %s", text, e.text);
     return g;
 }
@@ -257,6 +258,28 @@ static void tokens_can_be_named_as_elsewhere(void **state)
     grammar_close(&g);
 }
 
+/* A special one is that token and no text; others are their bytes. Without a vocabulary it is not known which. */
+static void tokens_can_be_named_by_number(void **state)
+{
+    char text[100];
+    snprintf(text, sizeof text, "root ::= <[%d]> <[98]>{2} # <[x]>\n | <[%d]> \"c\"", GRAMMAR_CALL, GRAMMAR_END);
+    struct grammar *g = open_grammar(GRAMMAR_GBNF, text, false), *bare;
+    struct grammar_matcher *m = open_matcher(g);
+    struct err e;
+    assert_false(grammar_matcher_allows(m, '<'));
+    assert_true(grammar_matcher_allows(m, GRAMMAR_END));
+    assert_true(grammar_matcher_accept(m, GRAMMAR_CALL));
+    assert_false(grammar_matcher_allows(m, GRAMMAR_CALL));
+    assert_true(grammar_matcher_accept(m, 'b'));
+    assert_true(grammar_matcher_accept(m, 'b'));
+    assert_true(grammar_matcher_must_end(m));
+    grammar_matcher_close(&m);
+    grammar_close(&g);
+    assert_int_equal(grammar_open(&bare, NULL, GRAMMAR_GBNF, text, strlen(text), false, &e), ERR_OK);
+    assert_false(accepts(bare, "bb"));
+    grammar_close(&bare);
+}
+
 static void bytes_that_must_come_are_known(void **state)
 {
     struct grammar *g = open_grammar(GRAMMAR_SCHEMA, "{\"enum\": [\"apple pie\", \"apple tart\"]}", false);
@@ -387,7 +410,12 @@ static void what_is_wrong_is_said(void **state)
         {GRAMMAR_GBNF, "root ::= \"a\" root", "ever ends", ERR_FORMAT},
         {GRAMMAR_GBNF, "root ::= \"a\"\nx ::= (\"b\"", "line 2", ERR_FORMAT},
         {GRAMMAR_GBNF, "root ::= %json{\"type\": 5}", "line 1: schema", ERR_FORMAT},
-        {GRAMMAR_GBNF, "root ::= <[1000]>", "expected a token's text", ERR_FORMAT},
+        {GRAMMAR_GBNF, "root ::= \"a\"\n <[5000]>", "line 2: there is no token 5000; the vocabulary has 0 to",
+         ERR_FORMAT},
+        {GRAMMAR_GBNF, "root ::= <[99999999999999999999]>", "there is no token 99999999999999999999", ERR_FORMAT},
+        {GRAMMAR_GBNF, "root ::= <[]>", "expected a token's number, <[ID]>", ERR_FORMAT},
+        {GRAMMAR_GBNF, "root ::= <[-1]>", "expected a token's number, <[ID]>", ERR_FORMAT},
+        {GRAMMAR_GBNF, "root ::= <[12", "expected a token's number, <[ID]>", ERR_FORMAT},
         {GRAMMAR_GBNF, "root ::= !<think>", "must not come", ERR_FORMAT},
         {GRAMMAR_GBNF, "root ::= <think\n", "without its >", ERR_FORMAT},
         {GRAMMAR_REGEX, "a(b", "without its )", ERR_FORMAT},
@@ -396,7 +424,7 @@ static void what_is_wrong_is_said(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct grammar *g;
         struct err e = {0};
-        assert_int_equal(grammar_open(&g, cases[i].kind, cases[i].text, strlen(cases[i].text), false, &e),
+        assert_int_equal(grammar_open(&g, vocab, cases[i].kind, cases[i].text, strlen(cases[i].text), false, &e),
                          cases[i].code);
         assert_null(g);
         if (!strstr(e.text, cases[i].part))
@@ -421,7 +449,7 @@ static void rules_that_begin_with_too_many_others_are_refused(void **state)
         bytes_put_text(&b, "\n");
     }
     assert_int_equal(bytes_print(&b, &e, "r%d ::= \"z\"\n", N_RULE), ERR_OK);
-    assert_int_equal(grammar_open(&g, GRAMMAR_GBNF, bytes_text(&b), b.n, false, &e), ERR_LIMIT);
+    assert_int_equal(grammar_open(&g, vocab, GRAMMAR_GBNF, bytes_text(&b), b.n, false, &e), ERR_LIMIT);
     assert_non_null(strstr(e.text, "begins with too many others"));
     bytes_close(&b);
 }
@@ -483,6 +511,7 @@ int main(void)
         cmocka_unit_test(masks_agree_with_bytes_everywhere),
         cmocka_unit_test(special_tokens_come_where_they_are_named),
         cmocka_unit_test(tokens_can_be_named_as_elsewhere),
+        cmocka_unit_test(tokens_can_be_named_by_number),
         cmocka_unit_test(bytes_that_must_come_are_known),
         cmocka_unit_test(texts_go_on_where_there_are_too_many_states),
         cmocka_unit_test(a_text_that_needs_too_many_states_fails_alone),
