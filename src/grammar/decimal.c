@@ -68,7 +68,7 @@ void decimal_compare_frac(struct decimal_compare *c, const struct decimal *bound
     char other = c->n_frac < bound->n_frac ? bound->digits[bound->n_int + c->n_frac] : '0';
     if (c->order == 0 && c->n_int == bound->n_int)
         c->order = (int8_t)((digit > other) - (digit < other));
-    c->n_frac += c->n_frac < bound->n_frac;
+    c->n_frac += c->n_frac < bound->n_frac + 2;
 }
 
 /* The same of absolute values. */

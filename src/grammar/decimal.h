@@ -21,7 +21,7 @@ bool decimal_parse(struct decimal *d, const char *text);
 /* How the digits that were read so far compare with a bound's. Zeros: none were read. */
 struct decimal_compare {
     uint8_t n_int;  /* digits before the point, at most one more than the bound has */
-    uint8_t n_frac; /* digits behind the point, at most as many as the bound has */
+    uint8_t n_frac; /* digits behind the point, at most two more than the bound has */
     int8_t order;   /* of the digits themselves: -1: less than the bound's, 0, 1 */
     bool zero;      /* all digits were 0 */
 };

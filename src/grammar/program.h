@@ -59,7 +59,8 @@ struct count_range {
 
 struct bound {
     struct decimal value;
-    unsigned allowed; /* DECIMAL_LESS and so on */
+    unsigned allowed; /* DECIMAL_LESS and so on; DECIMAL_EQUAL alone: a constant */
+    bool is_real;     /* the schema writes it with a point or an exponent */
 };
 
 /* A number times 10^n_frac must be an integer multiple of `of`. */

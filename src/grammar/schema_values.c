@@ -22,7 +22,7 @@ static void number_text(const json_t *j, char text[40])
 
 static err_code add_bound(struct schema_draft *d, const char *keyword, const json_t *j, unsigned allowed, uint32_t *t)
 {
-    struct bound b = {.allowed = allowed};
+    struct bound b = {.allowed = allowed, .is_real = json_is_real(j)};
     char text[40];
     number_text(j, text);
     *t = UINT32_MAX;

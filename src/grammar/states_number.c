@@ -159,11 +159,30 @@ static uint32_t step(struct states *s, uint32_t state, uint8_t byte, bool counts
     return view_settle(s, &v);
 }
 
+/* Whether the number, which ends here, is none of the constants or written as that is: programs that look for 1 need
+ * not know 1.0. A constant that has a point may go without it where only zeros follow. */
+static bool is_as_constants(const struct states *s, const struct view *v)
+{
+    for (uint32_t i = 0; i < v->n_var; i++) {
+        if (term_kind(v->var[i].term) != TERM_BOUND)
+            continue;
+        const struct bound *b = &s->p->bounds.at[term_number(v->var[i].term)];
+        struct decimal_compare c = unpack(v->var[i].state);
+        bool negative = v->phase & NUM_NEGATIVE;
+        if (b->allowed != DECIMAL_EQUAL || decimal_compare_result(&c, &b->value, negative, true, true) != DECIMAL_EQUAL)
+            continue;
+        int n_zero = c.n_frac - b->value.n_frac, n_may_be = b->is_real && b->value.n_frac == 0;
+        if (n_zero > n_may_be || negative != b->value.negative)
+            return false;
+    }
+    return true;
+}
+
 bool number_end(struct states *s, uint32_t state, uint32_t *result)
 {
     struct view v;
     view_load(s, state, &v);
-    *result = is_complete(v.phase) ? view_end(s, &v) : 0;
+    *result = is_complete(v.phase) && is_as_constants(s, &v) ? view_end(s, &v) : 0;
     return *result != 0;
 }
 

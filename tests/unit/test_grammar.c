@@ -68,7 +68,12 @@ static void check_cases(enum grammar_kind kind, const struct text_case *cases, s
 static const struct text_case schemas[] = {
     {"true", {"1", "{}", "[1, {\"a\": null}]", "\"x\"", "-0.5e+3", NULL, "", "01", "[1,]", "{\"a\"}", "tru", NULL}},
     {"{\"type\": \"object\"}", {"{}", "{ }", "{\n  \"a\": 1\n}", NULL, "[]", "{\n\n}", "{    }", " {}", "{} ", NULL}},
-    {"{\"enum\": [1]}", {"1", "1.0", "1.000", NULL, "1." ZEROS_60, "10", NULL}},
+    {"{\"enum\": [1, 0]}", {"1", "0", NULL, "1.0", "1.", "1.000", "1e0", "10", "-1", "-0", "0.0", NULL}},
+    {"{\"const\": 1.0}", {"1", "1.0", NULL, "1.00", "1." ZEROS_60, "10", NULL}},
+    {"{\"const\": -1.50}", {"-1.5", NULL, "-1.50", "1.5", "-1", NULL}},
+    {"{\"const\": [1, {\"a\": 2}]}", {"[1, {\"a\": 2}]", NULL, "[1.0, {\"a\": 2}]", "[1, {\"a\": 2.0}]", NULL}},
+    {"{\"not\": {\"const\": 1}}", {"2", "2.0", "1.05", "-1", NULL, "1", "1.0", "1.000", NULL}},
+    {"{\"anyOf\": [{\"const\": 1}, {\"type\": \"number\"}]}", {"1", "1.0", "1.5", NULL, "\"1\"", NULL}},
     {"{\"type\": \"integer\", \"minimum\": 5}", {"5", "123456789012345678901234567890", NULL, "4", "1" ZEROS_60, NULL}},
     {"{\"type\": \"integer\", \"minimum\": null, \"enum\": null, \"required\": null, \"$ref\": null}",
      {"0", NULL, "1.5", "null", NULL}},
@@ -97,7 +102,7 @@ static const struct text_case schemas[] = {
     {"{\"format\": \"ipv6\"}", {"\"::1\"", "\"2001:db8::ff00:42:8329\"", NULL, "\"1:2:3\"", "\":::\"", NULL}},
     {"{\"format\": \"something\"}", {"\"x\"", NULL, NULL}},
     {"{\"enum\": [\"a\", \"ab\", 1, null, {\"x\": [1]}]}",
-     {"\"a\"", "\"ab\"", "1.0", "null", "{\"x\": [1]}", NULL, "\"b\"", "true", "{\"x\": [2]}", "{}", NULL}},
+     {"\"a\"", "\"ab\"", "1", "null", "{\"x\": [1]}", NULL, "1.0", "\"b\"", "true", "{\"x\": [2]}", "{}", NULL}},
     {"{\"const\": {\"b\": 1, \"a\": \"\xc3\xa9\"}}",
      {"{\"a\": \"\\u00e9\", \"b\": 1}", "{\"b\":1,\"a\":\"\xc3\xa9\"}", NULL, "{\"b\": 1}", NULL}},
     {"{\"properties\": {\"a\": {\"type\": \"integer\"}, \"b\": {\"type\": \"null\"}}, \"required\": [\"a\"], "
