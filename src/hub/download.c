@@ -377,10 +377,12 @@ static err_code finish(struct job *j, struct err *e)
 
 /* ---- begin ----------------------------------------------------------------------------------------------------- */
 
-/* One program at a time; others wait until the file is there. */
+/* One program at a time; others wait until the file is there. The lock's file stays, and begins with the scheme of an
+ * address, which the place of what it has does not tell. */
 static err_code lock(struct job *j, struct err *e)
 {
     bool is_told = false;
+    const char *url = j->d->url;
     j->lock_fd = file_open(j->d->lock, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
     if (j->lock_fd < 0)
         return err_set(e, ERR_IO, "%s: %s", j->d->lock, strerror(errno));
@@ -390,8 +392,10 @@ static err_code lock(struct job *j, struct err *e)
         if (!is_told)
             say(j, "another program is fetching this file: waiting for it");
         is_told = true;
-        TRY(http_client_again(j->client, j->d->url, 0, ERR_OK, e));
+        TRY(http_client_again(j->client, url, 0, ERR_OK, e));
     }
+    if (!j->d->digest && pwrite(j->lock_fd, url, (size_t)(strstr(url, "://") + 3 - url), 0) < 0)
+        return err_set(e, ERR_IO, "%s: %s", j->d->lock, strerror(errno));
     return ERR_OK;
 }
 

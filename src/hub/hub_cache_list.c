@@ -120,6 +120,17 @@ static err_code list_repo(void *user, const char *path, const char *folder, stru
 
 /* ---- other addresses -------------------------------------------------------------------------------------------- */
 
+/* As its lock's file says (download.c). */
+static const char *scheme_of(const char *folder, const char *file)
+{
+    char path[HUB_PLACE_BYTES], begin[8] = "";
+    FILE *f = (size_t)snprintf(path, sizeof path, "%s/%s.lock", folder, file) < sizeof path ? fopen(path, "re") : NULL;
+    bool is_plain = f && fgets(begin, sizeof begin, f) && strcasecmp(begin, "http://") == 0;
+    if (f)
+        fclose(f);
+    return is_plain ? "http://" : "https://";
+}
+
 static err_code list_downloads(struct lister *l, struct err *e)
 {
     const char *folder = l->places->downloads;
@@ -127,7 +138,8 @@ static err_code list_downloads(struct lister *l, struct err *e)
     err_code code = hub_cache_snapshot(folder, &sets, e);
     for (size_t i = 0; code == ERR_OK && i < sets.n; i++) {
         char name[HUB_PLACE_BYTES];
-        if ((size_t)snprintf(name, sizeof name, "https://%s", sets.sets[i].files[0].path) < sizeof name)
+        const char *file = sets.sets[i].files[0].path;
+        if ((size_t)snprintf(name, sizeof name, "%s%s", scheme_of(folder, file), file) < sizeof name)
             code = add_set(l, folder, name, &sets.sets[i], e);
     }
     model_sets_close(&sets);

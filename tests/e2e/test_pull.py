@@ -668,6 +668,7 @@ def test_rm_takes_what_is_meant_best_and_all_parts_of_a_set():
         urls = [p.hub.cdn + f"/files/s-0000{i}-of-00003.gguf" for i in range(1, 4)]
         p.run("pull", urls[1], "--unchecked")
         [split] = [m for m in json.loads(p.run("list", "--json")[0])["models"] if "s-00001-of" in m["name"]]
+        assert split["name"] == urls[0], split  # with the scheme by which it came
         assert split["files"] == split["whole_files"] == 3 and split["size_bytes"] == 3 * len(NOISE), split
         assert not any("s-00002-of" in m["name"] for m in json.loads(p.run("list", "--json")[0])["models"])
         p.run("rm", urls[0], "-y")
