@@ -442,6 +442,11 @@ bool mem_make_room(size_t n_bytes)
     return mem_room_bytes() >= length;
 }
 
+void mem_make_room_for_scratch(void)
+{
+    (void)!mem_make_room(bytes_kept_from(MEM_EXPERTS));
+}
+
 void mem_keep_for_scratch(size_t n_bytes)
 {
     atomic_store(&limit.scratch_bytes, n_bytes);

@@ -103,6 +103,8 @@ void mem_set_thread_reclaim(mem_reclaim_fn *reclaim, void *user);
 size_t mem_room_bytes(void); /* what mem_commit would still allow */
 /* Has reclaim make room for a mapping of n_bytes; whether there is room now. mem_map does so by itself. */
 MUST_USE bool mem_make_room(size_t n_bytes);
+/* Has reclaim restore, as far as it can, the room that is kept for scratch, of which state may have taken some. */
+void mem_make_room_for_scratch(void);
 
 /* An arena: allocations that live and die together. Not thread-safe. */
 struct arena {

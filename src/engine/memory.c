@@ -274,6 +274,15 @@ size_t engine_places_bytes(const moebius_engine *g, int64_t n_tok)
     return n;
 }
 
+/* Scratch that stays while passes come and go: of reads on their way into slots. */
+static size_t staging_bytes(const moebius_engine *g)
+{
+    size_t n = 0;
+    for (int i = 0; i < g->model->n_device; i++)
+        n += engine_has_own_memory(g, i) ? 0 : experts_staging_bytes(g->model->devices[i].experts);
+    return n;
+}
+
 size_t engine_kept_bytes(const moebius_engine *g)
 {
     size_t now = mem_mapped_bytes(MEM_SCRATCH);
@@ -293,7 +302,10 @@ void engine_memory_pass(moebius_engine *g, int64_t n_tok)
         size_t more = (size_t)model_scratch_bytes(g->model, g->n_work);
         room = more > room ? more : room;
     }
-    g->scratch_bytes = g->work_bytes + room + engine_places_bytes(g, is_few ? n_few : max_i64(g->n_batch, n_tok));
+    size_t places = engine_places_bytes(g, is_few ? n_few : max_i64(g->n_batch, n_tok));
+    /* a place that needs more than was estimated can't have a cache's slots closed: these leave it twice as much */
+    places *= engine_has_cache(g) && is_few ? 2 : 1;
+    g->scratch_bytes = g->work_bytes + staging_bytes(g) + room + places;
     mem_keep_for_scratch(g->scratch_bytes);
     kept = engine_kept_bytes(g);
     if (mem_room_bytes() < kept)

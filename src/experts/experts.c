@@ -384,6 +384,11 @@ size_t experts_open_bytes(const struct experts *x)
     return n;
 }
 
+size_t experts_staging_bytes(const struct experts *x)
+{
+    return x->reads.staging ? (size_t)x->reads.n_request * x->reads.request_bytes : 0;
+}
+
 int64_t experts_n_slot(const struct experts *x)
 {
     int64_t n = 0;

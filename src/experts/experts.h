@@ -183,6 +183,7 @@ void experts_reclaim(struct experts *x, size_t n_bytes);
 size_t experts_min_bytes(const struct experts *x);
 size_t experts_max_bytes(const struct experts *x);
 size_t experts_open_bytes(const struct experts *x);
+size_t experts_staging_bytes(const struct experts *x); /* MEM_SCRATCH that reads into slots go through; 0: none yet */
 
 /* How many slots are open now. */
 int64_t experts_n_slot(const struct experts *x);

@@ -642,6 +642,8 @@ static enum batch_kind kind_of(const struct pass *p, int64_t r)
 }
 
 /* All texts get their pages, or none. */
+/* Takes the pages that the texts grow into. They must leave what the pass needs of work space: a device of its own
+ * thread can't have others' slots closed for it. */
 static err_code begin(const struct pass *p, struct err *e)
 {
     for (int64_t r = 0; r < p->n_rows; r++) {
@@ -651,6 +653,7 @@ static err_code begin(const struct pass *p, struct err *e)
             state_abort(p->rows[r].state);
         TRY(code);
     }
+    mem_make_room_for_scratch();
     return ERR_OK;
 }
 

@@ -219,8 +219,8 @@ static bool is_cache(const struct model *m, int device)
     return m->division.has_cache && m->devices[device].place == 0;
 }
 
-/* Chooses the size of a cache: the share that was asked for, which in the host's memory the others make room for, or as
- * much as there is room for beside them. */
+/* Chooses the size of a cache: the share that was asked for, which in the host's memory the others make room for as far
+ * as they can, or as much as there is room for beside them. */
 static void size_cache(struct parts *x, const struct model *m, int device)
 {
     struct backend *b = m->devices[device].device;
@@ -229,6 +229,8 @@ static void size_cache(struct parts *x, const struct model *m, int device)
     size_t free_bytes = is_apart ? backend_room_bytes(b) : all == SIZE_MAX ? SIZE_MAX : all - others;
     double share = m->division.cache_share;
     size_t wanted = share > 0 ? (size_t)(share * (double)most) : free_bytes < most ? free_bytes : most;
+    if (!is_apart && all != SIZE_MAX && (all < x->all_least || wanted > all - x->all_least))
+        wanted = all < x->all_least ? 0 : all - x->all_least;
     x->cache_bytes = wanted > x->least[device] ? wanted : x->least[device];
     if (!is_apart && all != SIZE_MAX && others > all - (x->cache_bytes < all ? x->cache_bytes : all))
         x->room = all - (x->cache_bytes < all ? x->cache_bytes : all);

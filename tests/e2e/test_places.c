@@ -346,10 +346,9 @@ static void memory_that_is_said_to_be_enough_is_enough(void **state)
     static const struct {
         const char *devices, *split;
         int n_batch;
-    } tries[] = {{"cpu:1,cpu:1,cpu:1,cpu:1", NULL, 512},
-                 {"cpu:1,cpu:1", "layers", 512},
-                 {"cpu:1,cpu:1", "last:2", 512},
-                 {"cpu:2,cpu:1", "experts:0,1", 16}};
+    } tries[] = {{"cpu:1,cpu:1,cpu:1,cpu:1", NULL, 512}, {"cpu:1,cpu:1", "layers", 512},
+                 {"cpu:1,cpu:1", "last:2", 512},         {"cpu:2,cpu:1", "experts:0,1", 16},
+                 {"cpu:1,cpu:1", "cache:40%", 512},      {"cpu:1,cpu:1,cpu:1", "cache:100%", 16}};
     for (size_t i = 0; i < sizeof tries / sizeof *tries; i++) {
         moebius_engine_options o = {.devices = tries[i].devices, .split = tries[i].split};
         const moebius_session_options so = {.n_ctx = 512, .n_batch = tries[i].n_batch};
