@@ -1,4 +1,7 @@
 /* Sessions: saved and restored, cut back, and the memory they take. usage: test_session GOLDEN_DIRECTORY */
+#define _DEFAULT_SOURCE
+#undef _FORTIFY_SOURCE /* so that fread is no other function */
+#include <stdio.h>
 #include <sys/stat.h>
 
 #include "base/crc32c.h"
@@ -548,6 +551,47 @@ static void a_session_whose_file_is_gone_stays_parked(void **state)
     moebius_engine_close(&e);
 }
 
+static moebius_engine *interrupted; /* by each read of a file; NULL: none is */
+
+/* In place of the system's. */
+size_t fread(void *to, size_t size, size_t n, FILE *f)
+{
+    if (interrupted)
+        moebius_engine_interrupt(interrupted);
+    return fread_unlocked(to, size, n, f);
+}
+
+/* The interrupt that comes while the text is read ends the evaluation behind it; later ones do what they say. */
+static void an_interrupt_while_a_parked_session_returns_leaves_it_as_it_was(void **state)
+{
+    for (int i = 0; i < N_KIND; i++) {
+        moebius_error error;
+        int32_t ids[N_LONG];
+        struct temp_path p = temp_path(&folder, "interrupted.state");
+        moebius_engine *e = open_engine(kinds[i].name);
+        moebius_session *s = open_session(e, MOEBIUS_KV_F16, 512, 64),
+                        *alone = open_session(e, MOEBIUS_KV_F16, 512, 64);
+        get_text(e, ids);
+        feed(s, e, 0, 100, 64);
+        feed(alone, e, 0, 120, 64);
+        float *want = copy_logits(s, e);
+        must(moebius_session_park(s, p.s, &error), &error);
+        interrupted = e;
+        moebius_status status = moebius_session_eval(s, ids + 100, 20, &error);
+        interrupted = NULL;
+        assert_int_equal(status, MOEBIUS_CANCELLED);
+        assert_int_equal(moebius_session_pos(s), 100);
+        assert_true(moebius_session_state_bytes(s) > 0); /* it is back */
+        expect_logits(s, e, want);
+        feed(s, e, 100, 120, 64);
+        expect_logits(s, e, moebius_session_logits(alone));
+        moebius_session_close(&s);
+        moebius_session_close(&alone);
+        moebius_engine_close(&e);
+        free(want);
+    }
+}
+
 /* Of two texts that were parked at one path the first is not taken for the second, however long that is. */
 static void a_parked_session_never_becomes_another_text(void **state)
 {
@@ -853,6 +897,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_parked_session_returns_with_the_same_bits),
         cmocka_unit_test(a_session_without_room_to_return_stays_parked),
         cmocka_unit_test(a_session_whose_file_is_gone_stays_parked),
+        cmocka_unit_test(an_interrupt_while_a_parked_session_returns_leaves_it_as_it_was),
         cmocka_unit_test(a_parked_session_never_becomes_another_text),
         cmocka_unit_test(an_engine_without_a_bound_leaves_it_to_another),
         cmocka_unit_test(a_matcher_of_another_vocabulary_is_refused),
