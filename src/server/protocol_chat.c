@@ -74,7 +74,7 @@ static json_t *make_delta(struct answer_writer *w, int64_t choice, json_t *delta
     json_t *one = json_pack("{s:I,s:o,s:s?}", "index", (json_int_t)choice, "delta", delta, "finish_reason", finish);
     int bad = take_waiting(&c->tokens, logprobs, "content") | take_waiting(&c->ids, one, "token_ids");
     if (json_object_size(logprobs) > 0)
-        bad |= json_object_set(one, "logprobs", logprobs);
+        bad |= json_object_set_new(logprobs, "refusal", json_null()) | json_object_set(one, "logprobs", logprobs);
     json_decref(logprobs);
     return json_unless(bad, make_chunk(w, json_pack("[o]", one)));
 }

@@ -77,8 +77,9 @@ static err_code set_messages(struct server_request *r, const char *path, json_t 
 
 static err_code parse_chat(struct server_request *r, json_t *body, struct err *e)
 {
-    static const struct request_field fields[] = {OLLAMA_FIELDS, FIELD_SETTER("messages", set_messages),
-                                                  FIELD_SETTER("tools", tools_set_chat)};
+    static const struct request_field fields[] = {
+        OLLAMA_FIELDS, FIELD_SETTER("messages", set_messages), FIELD_SETTER("tools", tools_set_chat),
+        FIELD_SETTER("tool_choice", tools_set_choice), FIELD_SETTER("parallel_tool_calls", tools_set_parallel)};
     r->stream = true;
     TRY(request_take_body(r, body, e));
     TRY(REQUEST_READ_FIELDS(r, "", body, fields, e));

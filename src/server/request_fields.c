@@ -389,6 +389,7 @@ static const struct request_field shared[] = {
     FLOAT("mirostat_tau", mirostat_tau, 0, 100),
     FLOAT("mirostat_eta", mirostat_eta, 0, 1),
     FIELD_SETTER("seed", set_seed),
+    FIELD_SETTER("random_seed", set_seed),
     FIELD_SETTER("logit_bias", set_biases),
     FIELD_SETTER("logprobs", set_logprobs),
     FIELD_SETTER("top_logprobs", set_top_logprobs),

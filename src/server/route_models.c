@@ -43,11 +43,13 @@ static json_t *describe(struct served_model *m)
                   "created_at", created, "state", models_state_name(view.state), "status", status_of(&view), "size",
                   (json_int_t)m->size_bytes, "answers", (json_int_t)(view.stats.n_running + view.stats.n_waiting));
     if (j && f->n_ctx &&
-        json_object_update_new(j, json_pack("{s:I, s:I, s:{s:I, s:I, s:I, s:I, s:I, s:s}}", "context_length",
-                                            (json_int_t)f->n_ctx, "max_model_len", (json_int_t)f->n_ctx, "meta",
-                                            "n_ctx", (json_int_t)f->n_ctx, "n_ctx_train", (json_int_t)f->n_ctx_train,
-                                            "n_vocab", (json_int_t)f->n_vocab, "n_embd", (json_int_t)f->n_embd, "size",
-                                            (json_int_t)m->size_bytes, "architecture", f->arch)) != 0) {
+        json_object_update_new(j, json_pack("{s:I, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:I, s:s}}", "context_length",
+                                            (json_int_t)f->n_ctx, "max_model_len", (json_int_t)f->n_ctx,
+                                            "max_input_tokens", (json_int_t)f->n_ctx, "max_tokens",
+                                            (json_int_t)f->n_ctx, "meta", "n_ctx", (json_int_t)f->n_ctx, "n_ctx_train",
+                                            (json_int_t)f->n_ctx_train, "n_vocab", (json_int_t)f->n_vocab, "n_embd",
+                                            (json_int_t)f->n_embd, "size", (json_int_t)m->size_bytes, "architecture",
+                                            f->arch)) != 0) {
         json_decref(j);
         return NULL;
     }

@@ -1,6 +1,6 @@
 /* The part of Ollama's interface that its clients ask before they chat. */
-#include <inttypes.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "server/call.h"
 #include "server/routes.h"
@@ -26,6 +26,16 @@ static json_t *entry(struct served_model *m, const struct model_view *view)
                      "quantization_level", "");
 }
 
+/* What is beside that of a model that is loaded. It stays, which is an end far away to clients that parse a date. */
+static int add_running(json_t *one, const struct model_view *view)
+{
+    enum { YEARS = 100, DAY_S = 24 * 60 * 60 };
+    char end[32];
+    format_time((int64_t)time(NULL) + (int64_t)YEARS * 365 * DAY_S, end);
+    return json_object_update_new(one, json_pack("{s:s, s:I, s:I}", "expires_at", end, "size_vram", (json_int_t)0,
+                                                 "context_length", (json_int_t)view->facts.n_ctx));
+}
+
 static void list(struct call *c, bool all_of_them)
 {
     struct models *all = c->server->models;
@@ -34,8 +44,11 @@ static void list(struct call *c, bool all_of_them)
     for (size_t i = 0; good && i < models_n(all); i++) {
         struct served_model *m = models_at(all, i);
         const struct model_view view = models_look(m);
-        if (all_of_them || view.state == SERVED_READY)
-            good = json_array_append_new(models, entry(m, &view)) == 0;
+        if (!all_of_them && view.state != SERVED_READY)
+            continue;
+        json_t *one = entry(m, &view);
+        good = (all_of_them || add_running(one, &view) == 0) && json_array_append(models, one) == 0;
+        json_decref(one);
     }
     call_json(c, 200, good ? json_pack("{s:O}", "models", models) : NULL);
     json_decref(models);
@@ -53,14 +66,15 @@ void route_ollama_ps(struct call *c)
 
 static err_code show(struct call *c, struct served_model *m, struct err *e)
 {
-    char key[128];
+    char key[128], parameters[64];
     const struct model_view view = models_look(m);
     const char *tmpl = moebius_vocab_template(m->vocab, NULL);
     snprintf(key, sizeof key, "%s.context_length", view.facts.arch);
+    snprintf(parameters, sizeof parameters, "num_ctx %lld", (long long)view.facts.n_ctx);
     json_t *all = entry(m, &view);
-    json_t *more = json_pack("{s:s, s:s, s:{s:s, s:I}, s:[s, s]}", "template", tmpl ? tmpl : "", "modelfile", "",
-                             "model_info", "general.architecture", view.facts.arch, key, (json_int_t)view.facts.n_ctx,
-                             "capabilities", "completion", "tools");
+    json_t *more = json_pack("{s:s, s:s, s:s, s:{s:s, s:I}, s:[s, s]}", "template", tmpl ? tmpl : "", "modelfile", "",
+                             "parameters", parameters, "model_info", "general.architecture", view.facts.arch, key,
+                             (json_int_t)view.facts.n_ctx, "capabilities", "completion", "tools");
     call_json(c, 200, json_unless(json_object_update_new(all, more), all));
     http_reply(c->x);
     return ERR_OK;

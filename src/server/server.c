@@ -26,6 +26,20 @@ enum {
 /* ---- what HTTP asks -------------------------------------------------------------------------------------------- */
 
 /* False: the reply is there. */
+/* Clients are often told an address without the /v1 at its end, or with one that they add themselves. */
+static void refuse_path(struct call *c)
+{
+    const char *path = c->x->path, *allow;
+    char better[128];
+    bool is_twice = !strncmp(path, "/v1/v1/", 7) || !strncmp(path, "/v1/api/", 8);
+    snprintf(better, sizeof better, "%s%s", is_twice ? "" : "/v1", is_twice ? path + 3 : path);
+    if (routes_find(c->x->method, better, &allow))
+        call_refuse(c, 404, "%s: there is nothing here, but at %s: the client's address is to end %s /v1", path, better,
+                    is_twice ? "without" : "in");
+    else
+        call_refuse(c, 404, "%s: there is nothing here: docs/server.md has the list of paths", path);
+}
+
 static bool find_route(struct call *c)
 {
     const char *allow;
@@ -40,7 +54,7 @@ static bool find_route(struct call *c)
         x->reply.allow = allow;
         call_refuse(c, 405, "%s %s: expected another method: %s", x->method, x->path, allow);
     } else {
-        call_refuse(c, 404, "%s: there is nothing here: docs/server.md has the list of paths", x->path);
+        refuse_path(c);
     }
     return false;
 }

@@ -291,7 +291,7 @@ def test_streams_say_what_whole_answers_say():
 def test_choices_seeds_stops_and_logprobs():
     with Server() as s:
         ask = {"prompt": "Once upon a time", "max_tokens": 20, "seed": 7, "temperature": 1.0}
-        two = s.json(COMPLETIONS, {**ask, "n": 2})["choices"]
+        two = s.json(COMPLETIONS, {**ask, "seed": None, "random_seed": 7, "n": 2})["choices"]
         assert [c["index"] for c in two] == [0, 1] and two[0]["text"] != two[1]["text"]
         assert s.json(COMPLETIONS, ask)["choices"][0]["text"] == two[0]["text"]
         greedy = s.json(COMPLETIONS, {**ask, "temperature": 0})["choices"][0]
@@ -299,6 +299,8 @@ def test_choices_seeds_stops_and_logprobs():
         stopped = s.json(COMPLETIONS, {**ask, "temperature": 0, "stop": [word]})["choices"][0]
         assert stopped["finish_reason"] == "stop" and stopped["text"] == greedy["text"].split(word)[0]
         probs = s.json(CHAT, chat("The dog", 5, logprobs=True, top_logprobs=3))["choices"][0]["logprobs"]["content"]
+        streamed = [e["choices"][0].get("logprobs") for e in s.events(CHAT, chat("The dog", 5, logprobs=True))]
+        assert sum(len(p["content"]) for p in streamed if p) == 5 and all(p["refusal"] is None for p in streamed if p), streamed
         assert len(probs) == 5 and all(len(p["top_logprobs"]) == 3 and p["logprob"] <= 0 for p in probs)
         long = chat("The dog and the cat. " * 30, 5, stream_options={"include_usage": True})
         for is_cached in False, True:
@@ -355,6 +357,8 @@ def test_tokens_templates_and_counts():
         assert s.wait_for("chat_template_kwargs.messages: ignored")
         n = s.json("/v1/messages/count_tokens", {**messages, "model": "x"})["input_tokens"]
         assert n == s.json(CHAT, {**messages, "max_tokens": 1})["usage"]["prompt_tokens"]
+        counted = s.json("/v1/responses/input_tokens", {"input": "hello"})
+        assert counted == {"object": "response.input_tokens", "input_tokens": n}, counted
         for path in "/apply-template", "/v1/messages/count_tokens":
             assert "messages" in s.json(path, {"messages": 5}, status=400)["error"]["message"], path
         refused = s.json(CHAT, {**messages, "chat_template_kwargs": {"fail": True}}, status=400)
@@ -425,18 +429,22 @@ def test_facts():
     with Server("--alias", "tiny", "--ctx", "300") as s:
         assert s.json("/health") == s.json("/v1/health") == {"status": "ok"}
         m = s.json("/v1/models")["data"][0]
-        assert m["id"] == "tiny" and m["context_length"] == m["meta"]["n_ctx"] == 300
+        assert m["id"] == "tiny" and m["context_length"] == m["meta"]["n_ctx"] == m["max_input_tokens"] == 300
         assert s.json("/v1/models/tiny")["id"] == "tiny"
         assert "tiny" not in s.json("/v1/models/other", status=404)["error"]["message"]
         assert s.json("/props")["default_generation_settings"]["n_ctx"] == 300
         assert len(s.json("/slots")) == 8
         assert s.json("/api/tags")["models"][0]["name"] == "tiny" and "version" in s.json("/api/version")
-        assert "completion" in s.json("/api/show", {"model": "tiny"})["capabilities"]
+        shown = s.json("/api/show", {"model": "tiny"})
+        assert shown["capabilities"] == ["completion", "tools"] and shown["parameters"] == "num_ctx 300", shown
+        running = s.json("/api/ps")["models"][0]
+        assert running["context_length"] == 300 and running["size_vram"] == 0 and int(running["expires_at"][:4]) > 2100, running
         loaded = s.json("/api/chat", {"model": "tiny"})
         assert loaded["message"]["content"] == "" and loaded["done"] and loaded["done_reason"] == "load" and loaded["created_at"]
         assert s.json("/api/generate", {"model": "tiny"})["response"] == ""
         assert b"moebius" in s.ask("GET", "/")[2]
         assert s.json("/v1/embeddings", {"input": "x"}, status=501)["error"]["message"]
+        assert "no embeddings" in s.json("/api/embed", {"input": "x"}, status=501)["error"]
         status, headers, text = s.ask("HEAD", "/v1/models")
         assert status == 200 and not text and int(headers["Content-Length"]) > 100
         assert s.json(CHAT, chat("hi", model="gpt-5"))["model"] == "tiny"
@@ -463,6 +471,9 @@ def test_paths_and_methods_that_lead_nowhere():
         assert s.ask("DELETE", "/v1/models")[0] == 405
         assert s.json("/v1/messages/nothing", {}, status=404)["type"] == "error"
         assert isinstance(s.json("/api/nothing", {}, status=404)["error"], str)
+        for path, better in ("/chat/completions", CHAT), ("/v1/v1/messages", "/v1/messages"), ("/v1/api/chat", "/api/chat"):
+            told = s.json(path, {}, status=404)["error"]
+            assert f"at {better}:" in (told if isinstance(told, str) else told["message"]), told
 
 
 # ---- what is refused ---------------------------------------------------------------------------------------------

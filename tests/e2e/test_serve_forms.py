@@ -128,6 +128,10 @@ def test_calls_can_be_forced():
         assert answer["stop_reason"] == "tool_use", answer
         call = [b for b in answer["content"] if b["type"] == "tool_use"][0]
         assert is_good_call((call["name"], call["input"])), call
+        answer = s.json("/api/chat", {"messages": message, "stream": False, "options": {"num_predict": 120, "temperature": 0},
+                                      "tools": [LOOK], "tool_choice": "required", "parallel_tool_calls": False})
+        [call] = [c["function"] for c in answer["message"]["tool_calls"]]
+        assert is_good_call((call["name"], call["arguments"])), answer
 
 
 def test_without_a_call_the_content_obeys_the_schema():
