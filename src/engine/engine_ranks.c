@@ -180,6 +180,11 @@ static err_code take_division(void *engine, const struct expert_layer *layers, c
     return ranks_offer(engine_ranks(g), &offer, n_layer, n_expert, out, e);
 }
 
+static void has_read(void *engine, uint64_t n_bytes)
+{
+    ranks_step(engine_ranks(engine));
+}
+
 /* Layers lie on a device that holds nothing; experts on the processor's. */
 static err_code load_experts(moebius_engine *g, struct err *e)
 {
@@ -196,6 +201,7 @@ static err_code load_experts(moebius_engine *g, struct err *e)
                                              .n_device = 1,
                                              .divide = take_division,
                                              .mtp = g->options.mtp,
+                                             .progress = has_read,
                                              .user = g};
     return engine_load_model(g, &params, e);
 }

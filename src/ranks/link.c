@@ -151,9 +151,11 @@ void link_send(struct link *l, int rank, size_t n_bytes)
     send_room(l, rank, TAG_REQUEST, n_bytes);
 }
 
-void link_expect(struct link *l, int rank, void *head, size_t head_bytes, void *body, size_t body_bytes)
+void link_expect(struct link *l, int rank, void *head, size_t head_bytes, void *body, size_t body_bytes,
+                 int64_t patience_ns)
 {
     struct peer *p = &l->peers[rank];
+    atomic_store(&p->patience_ns, patience_ns);
     link_lock(l);
     assert(p->head_in == MPI_REQUEST_NULL && p->body_in == MPI_REQUEST_NULL); /* one answer at a time */
     p->body_bytes = body_bytes;

@@ -5,7 +5,7 @@
  * thread computes, and watches the processes. A process that has died, or that another one waits for and has not heard
  * of for LINK_SILENCE_NS of its own waking time, is lost: the run can't go on, every wait fails with the same sentence,
  * and whoever opened the link is told at once, so that nobody need ever be waiting. So is one that rank 0 waits for and
- * that lives, but whose computing thread has not taken a step for as long (link_watch).
+ * that lives, but whose computing thread has not taken a step for as long as its answer may take without (link_watch).
  *
  * Waits spin for a tenth of a second after the last message and then look each millisecond.
  *
@@ -68,8 +68,10 @@ MUST_USE err_code link_room(struct link *l, int rank, size_t n_bytes, void **out
 void link_send(struct link *l, int rank, size_t n_bytes);
 
 /* Where the next answer of a rank is to go, in two messages: exactly head_bytes, and at most body_bytes (0: none
- * comes). Both multiples of 4, borrowed until link_wait. */
-void link_expect(struct link *l, int rank, void *head, size_t head_bytes, void *body, size_t body_bytes);
+ * comes). Both multiples of 4, borrowed until link_wait. Until then its computing thread may stand still for
+ * patience_ns. */
+void link_expect(struct link *l, int rank, void *head, size_t head_bytes, void *body, size_t body_bytes,
+                 int64_t patience_ns);
 /* Waits until the answer is there; *body_bytes (may be NULL): of the second message. A cancel that is wanted meanwhile
  * is passed on to the rank, and the answer still awaited. `c` may be NULL. */
 MUST_USE err_code link_wait(struct link *l, int rank, const struct cancel *c, size_t *body_bytes, struct err *e);
@@ -83,7 +85,8 @@ MUST_USE err_code link_take(struct link *l, const void **request, size_t *n_byte
 MUST_USE err_code link_answer(struct link *l, const void *head, size_t head_bytes, size_t n_bytes, struct err *e);
 bool link_is_cancelled(const struct link *l); /* rank 0 no longer wants the answer to this request, or has ended */
 
-/* On other ranks. The thread that computes has taken a step; it does so many times a second. */
+/* On other ranks. The thread that computes has taken a step; it does so many times a second, or once rank 0 has been
+ * patient for long. Any thread. */
 void link_step(struct link *l);
 /* From now on it must, but while is_excused(user), which is asked by the link's own thread; NULL: it need not, as at
  * first. When it returns the former function is not asked any more. */

@@ -31,14 +31,15 @@ struct peer {
     int32_t note_sent[2], note_got[2]; /* a kind; of NOTE_CANCEL the number of a request, of NOTE_LIFE n_step */
     bool is_missed;                    /* it said goodbye without the answer that is awaited; the tender's */
     bool owes_life, owes_cancel, owes_end;
-    int64_t life_ns;        /* when a sign of life was sent to it last */
-    atomic_llong n_heard;   /* messages and notes from it */
-    atomic_llong silent_ns; /* time awake since then */
-    atomic_bool is_awaited; /* this process can't go on without it */
-    int32_t n_step;         /* on rank 0: as its last sign of life had it */
-    atomic_llong idle_ns;   /* on rank 0: time awake since that changed, while it was awaited */
-    atomic_bool has_failed; /* MPI says so */
-    atomic_bool has_ended;  /* it said goodbye */
+    int64_t life_ns;          /* when a sign of life was sent to it last */
+    atomic_llong n_heard;     /* messages and notes from it */
+    atomic_llong silent_ns;   /* time awake since then */
+    atomic_bool is_awaited;   /* this process can't go on without it */
+    int32_t n_step;           /* on rank 0: as its last sign of life had it */
+    atomic_llong idle_ns;     /* on rank 0: time awake since that changed, while it was awaited */
+    atomic_llong patience_ns; /* after so much of that it is lost */
+    atomic_bool has_failed;   /* MPI says so */
+    atomic_bool has_ended;    /* it said goodbye */
     int64_t round_trip_ns;
     double bytes_per_s;
 };

@@ -57,7 +57,8 @@ void link_send(struct link *l, int rank, size_t n_bytes)
 {
 }
 
-void link_expect(struct link *l, int rank, void *head, size_t head_bytes, void *body, size_t body_bytes)
+void link_expect(struct link *l, int rank, void *head, size_t head_bytes, void *body, size_t body_bytes,
+                 int64_t patience_ns)
 {
 }
 

@@ -148,7 +148,7 @@ static err_code time_messages(struct link *l, int rank, size_t n_bytes, int n_ro
         int64_t begin = clock_ns();
         TRY(link_room(l, rank, n_bytes, &room, e));
         *(int32_t *)room = 1;
-        link_expect(l, rank, &head, sizeof head, back, n_bytes);
+        link_expect(l, rank, &head, sizeof head, back, n_bytes, LINK_SILENCE_NS);
         link_send(l, rank, n_bytes);
         TRY(link_wait(l, rank, NULL, NULL, e));
         int64_t ns = clock_ns() - begin;
@@ -219,6 +219,7 @@ static err_code open_link(struct link *l, const struct link_card *card, struct e
         struct peer *p = &l->peers[i];
         p->out = p->head_in = p->body_in = p->note_out = p->note_in = MPI_REQUEST_NULL;
         p->pidfd = -1;
+        atomic_store(&p->patience_ns, LINK_SILENCE_NS);
     }
     TRY(exchange_cards(l, card, e));
     l->keep_ns = has_processor_each(l) ? KEEP_NS : 0;

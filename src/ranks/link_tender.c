@@ -123,7 +123,7 @@ static void look_after(struct link *l, int rank)
         char how[64];
         snprintf(how, sizeof how, "has not been heard of for %d s", (int)(p->silent_ns / (1000 * LINK_MS)));
         lose_rank(l, rank, how);
-    } else if (p->idle_ns > LINK_SILENCE_NS && atomic_load(&p->is_awaited)) {
+    } else if (p->idle_ns > p->patience_ns && atomic_load(&p->is_awaited)) {
         char how[64];
         snprintf(how, sizeof how, "lives, but has not gone on for %d s", (int)(p->idle_ns / (1000 * LINK_MS)));
         lose_rank(l, rank, how);

@@ -63,6 +63,7 @@ struct ranks {
     uint32_t *n_request;       /* [n_rank], on rank 0: answered requests so far */
     struct answer *answers;    /* [n_rank], on rank 0: where they go */
     struct rank_offer *offers; /* [n_rank], on rank 0 */
+    int64_t patience_ns;       /* on rank 0: so long another rank may stand still now */
     uint32_t n_answer;         /* on other ranks: the number and layer of the request in hand, */
     int32_t layer;
     int64_t compute_ns; /* and what computing it took */

@@ -67,10 +67,30 @@ static err_code check_cards(struct ranks *r, struct err *e)
     return ERR_OK;
 }
 
+/* How long a rank that loads the model may stand still: as the user says, else minutes, as a drive that spins up or a
+ * file server that is busy can't be told from one that never answers. */
+static err_code choose_patience(int64_t *ns, struct err *e)
+{
+    enum { LOAD_S = 600, MOST_S = 1000000 };
+    const char *asked = getenv("MOEBIUS_RANK_PATIENCE");
+    char *end;
+    long s = asked ? strtol(asked, &end, 10) : LOAD_S;
+    if (s < 1 || s > MOST_S || (asked && *end))
+        return err_set(e, ERR_USAGE, "MOEBIUS_RANK_PATIENCE is %s: expected seconds, 1 to %d", asked, MOST_S);
+    *ns = (int64_t)s * 1000 * 1000 * 1000;
+    return ERR_OK;
+}
+
+/* Other ranks count each step that they take from now on. */
+static bool is_never_excused(void *user)
+{
+    return false;
+}
+
 static void expect(struct ranks *r, int rank, void *body, size_t body_bytes)
 {
     r->answers[rank] = (struct answer){0}; /* a shorter one is none */
-    link_expect(r->link, rank, &r->answers[rank], sizeof *r->answers, body, body_bytes);
+    link_expect(r->link, rank, &r->answers[rank], sizeof *r->answers, body, body_bytes, r->patience_ns);
 }
 
 err_code ranks_open(struct ranks **out, const struct ranks_params *params, struct err *e)
@@ -90,6 +110,10 @@ err_code ranks_open(struct ranks **out, const struct ranks_params *params, struc
         bool has_all = r->n_request && r->answers && r->offers;
         code = has_all ? check_cards(r, e) : err_nomem(e, n * sizeof *r->answers, "the ranks");
     }
+    if (code == ERR_OK && ranks_self(r) == 0)
+        code = choose_patience(&r->patience_ns, e);
+    else if (code == ERR_OK)
+        link_watch(r->link, is_never_excused, NULL);
     /* From here on somebody waits for them, and so notices a rank that hangs. */
     for (int i = 1; code == ERR_OK && ranks_self(r) == 0 && i < ranks_n(r); i++)
         expect(r, i, &r->offers[i], sizeof r->offers[i]);
@@ -202,5 +226,11 @@ err_code ranks_wait_ready(struct ranks *r, struct err *e)
 {
     for (int i = 1; i < ranks_n(r); i++)
         TRY(ranks_answer(r, i, NULL, 0, e));
+    r->patience_ns = LINK_SILENCE_NS;
     return ERR_OK;
+}
+
+void ranks_step(struct ranks *r)
+{
+    link_step(r->link);
 }

@@ -79,6 +79,8 @@ MUST_USE err_code ranks_place(struct place **out, struct ranks *r, int rank, int
  * caller's to close. ERR_CANCELLED: rank 0 has ended. */
 MUST_USE err_code ranks_offer(struct ranks *r, const struct rank_offer *offer, int n_layer, int64_t n_expert,
                               struct division *out, struct err *e);
+/* While it loads: it has gone on. A rank that has not for minutes (MOEBIUS_RANK_PATIENCE) is lost. Any thread. */
+void ranks_step(struct ranks *r);
 /* Computes what rank 0 asks for until it ends. Begins with saying that this rank is ready. */
 struct rank_service {
     struct compute *compute; /* these are borrowed */

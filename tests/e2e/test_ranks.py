@@ -55,9 +55,9 @@ def mpi(n_rank, *args, others=None, way=WAYS[0]):
     return command
 
 
-def finish_ranks(n_rank, *args, **kw):
+def finish_ranks(n_rank, *args, env=None, **kw):
     """The exit status, what was printed, and what was said."""
-    r = subprocess.run(mpi(n_rank, *args, **kw), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    r = subprocess.run(mpi(n_rank, *args, **kw), env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                        timeout=120)
     err = r.stderr.decode(errors="replace")
     assert "runtime error" not in err and "AddressSanitizer" not in err, err
@@ -379,6 +379,17 @@ def test_a_rank_whose_computing_thread_hangs_is_named():
         assert p.returncode != 0 and 6 < took_s < LIMIT_S + 1, what  # mpirun takes a moment to start
         assert f"rank {rank} (" in err and "lives, but has not gone on for 7 s" in err, what
         assert p.stdout and expected.startswith(p.stdout) or p.stdout.startswith(expected), what
+
+
+def test_a_rank_that_stands_still_while_it_loads_is_named():
+    """A read of an expert takes long; as long as it may, the rank is waited for."""
+    words = ["generate", "-m", DEMO, "-p", "Once", "-n", "8", "--cold", "-t", "2", "--io", "pread", "--direct", "off"]
+    p = run_hanging(mpi(2, *words), 1, 0, HANG_READ_MS="60000", MOEBIUS_RANK_PATIENCE="3")
+    assert p.returncode != 0 and re.search(rb"rank 1 \(.*lives, but has not gone on for [34] s", p.stderr), p.stderr
+    p = run_hanging(mpi(2, *words), 1, 0, HANG_READ_MS="9000", MOEBIUS_RANK_PATIENCE="30")
+    assert p.returncode == 0 and b"a read took 9000 ms" in p.stderr, p.stderr
+    _, err = run_ranks(2, *words, code=None, env=dict(os.environ, MOEBIUS_RANK_PATIENCE="soon"))
+    assert "MOEBIUS_RANK_PATIENCE is soon: expected seconds" in err, err
 
 
 def test_a_rank_that_waits_for_its_drive_is_waited_for():
