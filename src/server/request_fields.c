@@ -64,7 +64,9 @@ err_code request_expected(struct err *e, const char *path, const json_t *value, 
         return err_set(e, ERR_USAGE, "%s: \"%s\"; expected %s", path, json_string_value(value), expected);
     if (json_is_string(value))
         return err_set(e, ERR_USAGE, "%s: a text of %zu bytes; expected %s", path, json_string_length(value), expected);
-    return err_set(e, ERR_USAGE, "%s: %s; expected %s", path, kinds[json_typeof(value)], expected);
+    const char *kind =
+        json_is_array(value) && json_array_size(value) == 0 ? "an empty list" : kinds[json_typeof(value)];
+    return err_set(e, ERR_USAGE, "%s: %s; expected %s", path, kind, expected);
 }
 
 static bool is_plain_string(const json_t *value)

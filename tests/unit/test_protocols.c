@@ -396,7 +396,7 @@ static const struct refusal {
     {&protocol_chat, "[]", "the body is no JSON object"},
     {&protocol_chat, "{}", "messages: missing; expected a list of messages, one at least"},
     {&protocol_chat, "{\"messages\":\"x\"}", "messages: \"x\"; expected a list of messages, one at least"},
-    {&protocol_chat, "{\"messages\":[]}", "messages: a list; expected a list of messages, one at least"},
+    {&protocol_chat, "{\"messages\":[]}", "messages: an empty list; expected a list of messages, one at least"},
     {&protocol_chat, "{\"messages\":[7]}",
      "messages[0].role: missing; expected system, developer, user, assistant or tool"},
     {&protocol_chat, "{\"messages\":[{\"role\":\"boss\"}]}",
