@@ -20,6 +20,7 @@ struct server {
     const struct server_options *options;
     struct keys *keys;
     struct quota quota;
+    struct kept_items kept;
     struct models *models;
     struct http *http;
     struct metrics metrics;

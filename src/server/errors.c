@@ -4,7 +4,7 @@
 
 #include "server/writer.h"
 
-static const char overflow_words[] = "prompt is too long: ";
+static const char overflow_words[] = "prompt is too long: ", thread_words[] = "thread.previous_message_id: ";
 
 err_code server_set_overflow(struct err *e, int64_t n_prompt, int64_t n_ctx)
 {
@@ -16,10 +16,20 @@ bool server_is_overflow(const struct err *error)
     return error->code == ERR_LIMIT && !strncmp(error->text, overflow_words, sizeof overflow_words - 1);
 }
 
+err_code server_set_lost_thread(struct err *e)
+{
+    return err_set(e, ERR_USAGE, "%sthis server keeps no conversations: send it as a whole", thread_words);
+}
+
+bool server_is_lost_thread(const struct err *error)
+{
+    return error->code == ERR_USAGE && !strncmp(error->text, thread_words, sizeof thread_words - 1);
+}
+
 int server_http_status(const struct err *error)
 {
     switch (error->code) {
-    case ERR_USAGE:
+    case ERR_USAGE: return server_is_lost_thread(error) ? 404 : 400;
     case ERR_FORMAT:
     case ERR_UNSUPPORTED: return 400;
     case ERR_LIMIT: return server_is_overflow(error) ? 400 : 503;

@@ -116,6 +116,9 @@ extern const struct protocol protocol_ollama_chat, protocol_ollama_generate;
 /* ERR_LIMIT in the words by which clients recognise a prompt that doesn't fit; a full queue has other words. */
 err_code server_set_overflow(struct err *e, int64_t n_prompt, int64_t n_ctx);
 bool server_is_overflow(const struct err *error);
+/* A conversation that this server is said to have; Anthropic's clients then send all of it. */
+err_code server_set_lost_thread(struct err *e);
+bool server_is_lost_thread(const struct err *error);
 
 /* 400 for what is wrong with the request, an overflow among it; 503 for a full queue, cancelled work and memory that is
  * short; 500 for the rest. */

@@ -199,6 +199,18 @@ static err_code set_output_config(struct server_request *r, const char *path, js
     return REQUEST_READ_MEMBERS(r, path, value, fields, e);
 }
 
+/* A conversation that the server is to keep, and that later requests go on with: clients begin it anew where it is not
+ * there. */
+static err_code set_thread(struct server_request *r, const char *path, json_t *value, struct err *e)
+{
+    json_t *type = json_object_get(value, "type");
+    if (request_is(json_string_value(type), "create"))
+        return ERR_OK;
+    if (request_is(json_string_value(type), "continue"))
+        return server_set_lost_thread(e);
+    return request_expected(e, field_path(path, -1, "type").s, type, "create or continue");
+}
+
 static err_code parse(struct server_request *r, json_t *body, struct err *e)
 {
     static const struct request_field fields[] = {
@@ -209,6 +221,7 @@ static err_code parse(struct server_request *r, json_t *body, struct err *e)
         FIELD_SETTER("stop_sequences", request_set_stops),
         FIELD_SETTER("output_config", set_output_config),
         FIELD_SETTER("output_format", request_set_response_format),
+        FIELD_SETTER("thread", set_thread),
         FIELD_IGNORED("inference_geo"),
         FIELD_IGNORED("speed"),
         FIELD_NUMBER("n", FIELD_INT64, n_choices, 1, 1),
@@ -339,7 +352,9 @@ static json_t *make_error(int status, const struct err *error)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (kinds[i].status == status)
             type = kinds[i].type;
-    return json_pack("{s:s,s:{s:s,s:s}}", "type", "error", "error", "type", type, "message", error->text);
+    json_t *details = server_is_lost_thread(error) ? json_pack("{s:s}", "error_code", "thread_not_found") : NULL;
+    return json_pack("{s:s,s:{s:s,s:s,s:o*}}", "type", "error", "error", "type", type, "message", error->text,
+                     "details", details);
 }
 
 static err_code tell(struct answer_writer *w, const struct answer_event *event, struct bytes *out, struct err *e)

@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "moebius/moebius.h"
+#include "server/kept_items.h"
 
 enum tool_choice { TOOL_CHOICE_AUTO, TOOL_CHOICE_NONE, TOOL_CHOICE_REQUIRED, TOOL_CHOICE_NAMED };
 
@@ -16,10 +17,11 @@ enum tool_choice { TOOL_CHOICE_AUTO, TOOL_CHOICE_NONE, TOOL_CHOICE_REQUIRED, TOO
 enum answer_format { FORMAT_TEXT, FORMAT_JSON_OBJECT, FORMAT_JSON_SCHEMA, FORMAT_GBNF, FORMAT_REGEX };
 
 struct server_request {
-    json_t *body;      /* the whole body, to which borrowed strings belong; owned */
-    json_t *made;      /* an array of what the parser made, to which other borrowed strings belong; owned */
-    const char *model; /* as the client named it; NULL: it didn't */
-    json_t *notes;     /* an array of sentences for the log: what was ignored; owned */
+    json_t *body;            /* the whole body, to which borrowed strings belong; owned */
+    json_t *made;            /* an array of what the parser made, to which other borrowed strings belong; owned */
+    const char *model;       /* as the client named it; NULL: it didn't */
+    json_t *notes;           /* an array of sentences for the log: what was ignored; owned */
+    struct kept_items *kept; /* of earlier answers, and where this one's go; NULL: nowhere. Borrowed */
 
     /* the prompt: one of these three; owned */
     json_t *messages; /* an array in the form that templates take (server/messages.h) */

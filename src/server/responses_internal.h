@@ -26,6 +26,7 @@ json_t *responses_item_id(const struct answer_head *head, const char *prefix, in
 json_t *responses_part(const char *type, const struct item *item); /* of reasoning or content */
 /* A call's arguments, or a custom tool's input, of which there is none where the call was cut. */
 json_t *responses_call_input(const struct item *item, bool is_custom);
+/* One that is done is kept for clients that refer to it, unless the request says that nothing is to be stored. */
 json_t *responses_item(const struct server_request *r, const struct answer_head *head, const struct item *item);
 
 /* The response. Takes over output; `reason` says why it is incomplete, NULL: it isn't. usage and error may be NULL. */

@@ -75,7 +75,7 @@ static json_t *make_call(const struct server_request *r, const struct answer_hea
                      name.is_custom ? "input" : "arguments", input);
 }
 
-json_t *responses_item(const struct server_request *r, const struct answer_head *head, const struct item *item)
+static json_t *make_item(const struct server_request *r, const struct answer_head *head, const struct item *item)
 {
     if (item->kind == BLOCK_REASONING)
         return make_reasoning(r, head, item);
@@ -83,6 +83,14 @@ json_t *responses_item(const struct server_request *r, const struct answer_head 
         return make_call(r, head, item);
     return json_pack("{s:s,s:o,s:s,s:s,s:o}", "type", "message", "id", responses_item_id(head, "msg", item->index),
                      "role", "assistant", "status", item_status(item), "content", make_parts("output_text", item));
+}
+
+json_t *responses_item(const struct server_request *r, const struct answer_head *head, const struct item *item)
+{
+    json_t *made = make_item(r, head, item);
+    if (made && item->is_done && r->kept && !json_is_false(json_object_get(r->body, "store")))
+        kept_items_add(r->kept, made);
+    return made;
 }
 
 /* ---- the response ---------------------------------------------------------------------------------------------- */

@@ -13,11 +13,14 @@ static bool is_either(const char *text, const char *a, const char *b)
     return request_is(text, a) || request_is(text, b);
 }
 
-/* The type of an item; messages need not say it. */
+/* The type of an item; messages and references need not say it. */
 static const char *item_type(const json_t *item)
 {
     const char *type = json_string_value(json_object_get(item, "type"));
-    return type ? type : json_object_get(item, "role") ? "message" : "";
+    return type                            ? type
+           : json_object_get(item, "role") ? "message"
+           : json_object_get(item, "id")   ? "item_reference"
+                                           : "";
 }
 
 /* Whether the assistant wrote it. */
@@ -97,6 +100,17 @@ static err_code add_output(struct message_list *list, const char *path, json_t *
     return messages_add_result(list, id, NULL, text, e);
 }
 
+/* What is gone of reasoning is left out, as clients leave it out that send their items back. */
+static err_code add_reference(struct message_list *list, const char *path, const json_t *item, struct err *e)
+{
+    const char *id = json_string_value(json_object_get(item, "id"));
+    if (!id || strncmp(id, "rs_", 3) != 0)
+        return err_set(e, ERR_USAGE,
+                       "%s: an item_reference to what is not here, or not any more; expected the item itself", path);
+    server_request_note(list->r, "%s: reasoning that is not here any more is left out", path);
+    return ERR_OK;
+}
+
 static err_code add_item(struct message_list *list, const char *path, size_t i, json_t *item, struct err *e)
 {
     struct field_path at = field_path(path, (long)i, NULL);
@@ -110,11 +124,24 @@ static err_code add_item(struct message_list *list, const char *path, size_t i, 
     if (is_either(type, "function_call_output", "custom_tool_call_output"))
         return add_output(list, at.s, item, e);
     if (request_is(type, "item_reference"))
-        return err_set(e, ERR_USAGE, "%s: an item_reference; expected the item itself, as this server keeps none",
-                       at.s);
+        return add_reference(list, at.s, item, e);
     if (!*type)
         return request_expected(e, at.s, item, "an item with a type");
     server_request_note(list->r, "%s: items of type %s are unknown and left out", at.s, type);
+    return ERR_OK;
+}
+
+/* Puts items in the place of references to them, as far as they are kept. */
+static err_code find_items(struct server_request *r, json_t *input, struct err *e)
+{
+    for (size_t i = 0; i < json_array_size(input) && r->kept; i++) {
+        const json_t *item = json_array_get(input, i);
+        const char *id = json_string_value(json_object_get(item, "id"));
+        bool is_reference = id && request_is(item_type(item), "item_reference");
+        json_t *found = is_reference ? kept_items_find(r->kept, id) : NULL;
+        if (found && json_array_set_new(input, i, found) != 0)
+            return err_nomem(e, 0, "an item");
+    }
     return ERR_OK;
 }
 
@@ -126,6 +153,7 @@ static err_code read_input(struct server_request *r, struct err *e)
     if (!json_is_string(input) && json_array_size(input) == 0)
         return request_expected(e, "input", input, "a text, or a list of items");
     TRY(request_string(r->body, "", "instructions", &instructions, e));
+    TRY(find_items(r, input, e));
     err_code code = messages_open(&list, r, e);
     for (size_t i = 0; i < json_array_size(input); i++)
         if (is_own(json_array_get(input, i)))

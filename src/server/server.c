@@ -188,6 +188,7 @@ static err_code open_server(struct server *s, struct err *e)
     s->start_ns = clock_ns();
     s->log = (struct log){log_sink, s};
     quota_open(&s->quota, s->options->max_per_key);
+    kept_items_open(&s->kept);
     pthread_mutex_init(&s->notes_lock, NULL);
     pthread_mutex_init(&s->reports_lock, NULL);
     s->notes = json_object();
@@ -211,6 +212,7 @@ static void close_server(struct server *s)
     models_close(&s->models);
     keys_close(&s->keys);
     quota_close(&s->quota);
+    kept_items_close(&s->kept);
     json_decref(s->notes);
     pthread_mutex_destroy(&s->notes_lock);
     pthread_mutex_destroy(&s->reports_lock);

@@ -365,6 +365,28 @@ def test_tokens_templates_and_counts():
         assert "no, thanks" in refused["error"]["message"]
 
 
+def test_items_can_be_referred_to():
+    """As clients do that suppose that responses are stored."""
+    ask = {"input": [{"role": "user", "content": "Once upon a time"}], "max_output_tokens": 12, "temperature": 0}
+    with Server() as s:
+        item = s.json("/v1/responses", ask)["output"][0]
+        told = s.events("/v1/responses", ask)[-1]["response"]["output"][0]
+        assert told["content"] == item["content"] and told["id"] != item["id"]
+
+        def goes_on(*items, **kw):
+            return s.json("/v1/responses", {**ask, "input": [*ask["input"], *items, {"role": "user", "content": "Go on"}]}, **kw)
+        whole = goes_on(item)
+        for reference in {"type": "item_reference", "id": item["id"]}, {"id": told["id"]}, {"type": "item_reference", "id": told["id"]}:
+            got = goes_on(reference)
+            assert got["output"][0]["content"] == whole["output"][0]["content"], (got, whole)
+            assert got["usage"]["input_tokens"] == whole["usage"]["input_tokens"], (got, whole)
+        short = goes_on({"type": "item_reference", "id": "rs_gone"})
+        assert short["usage"]["input_tokens"] < whole["usage"]["input_tokens"] and s.wait_for("reasoning that is not here any more")
+        ask["store"] = False
+        lost = {"type": "item_reference", "id": s.json("/v1/responses", ask)["output"][0]["id"]}
+        assert "item_reference" in goes_on(lost, status=400)["error"]["message"]
+
+
 def test_special_tokens_of_a_text_are_read_and_those_of_a_message_are_not():
     with Server(model=os.path.join(GOLDEN, "deepseek2.gguf")) as s:
         def n_prompt(path, **body):
@@ -492,6 +514,11 @@ def test_bodies_that_are_refused():
         for n in 2147483647, (1 << 63) - 1, 1 << 64:
             assert s.json(COMPLETIONS, {"prompt": "x", "max_tokens": n, "seed": (1 << 64) - 1, "stop": " "})
         assert s.json(COMPLETIONS, {"prompt": [10**6]}, status=400)
+        ask = {**chat("hi", 2), "thread": {"type": "create"}}
+        assert s.json("/v1/messages", ask)["content"]
+        lost = s.json("/v1/messages", {**ask, "thread": {"type": "continue", "previous_message_id": "msg_1"}}, status=404)["error"]
+        assert lost["type"] == "not_found_error" and lost["details"] == {"error_code": "thread_not_found"}, lost
+        assert s.json("/v1/messages", {**ask, "thread": {"type": "end"}}, status=400)["error"]["message"].startswith("thread.type:")
         long = s.json(CHAT, chat("word " * 2000), status=400)["error"]
         assert long["code"] == "context_length_exceeded", long
         long = s.json("/v1/messages", {**chat("word " * 2000)}, status=400)["error"]

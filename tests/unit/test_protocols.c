@@ -23,6 +23,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "server/kept_items.h"
 #include "server/protocol.h"
 
 enum { MAX_PATH = 512, MAX_CHOICES = 8, MAX_TOP = 4 };
@@ -459,7 +460,7 @@ static const struct refusal {
     {&protocol_responses, "{\"input\":\"x\",\"previous_response_id\":\"resp_1\"}",
      "previous_response_id: not supported: send the whole conversation as input, as this server keeps no responses"},
     {&protocol_responses, "{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}",
-     "input[0]: an item_reference; expected the item itself, as this server keeps none"},
+     "input[0]: an item_reference to what is not here, or not any more; expected the item itself"},
     {&protocol_responses, "{\"input\":[{\"type\":\"compaction\"}]}", "input: a list; expected a message"},
     {&protocol_responses,
      "{\"input\":\"x\",\"tools\":[{\"type\":\"namespace\",\"name\":\"n\",\"tools\":[{\"type\":\"function\"}]}]}",
@@ -563,12 +564,60 @@ static void a_field_and_a_long_prompt_are_recognised(void **state)
     assert_int_equal(server_http_status(&e), 503);
 }
 
+static json_t *make_item(int i, size_t n)
+{
+    char *text = calloc(n + 1, 1);
+    assert_non_null(text);
+    memset(text, 'x', n);
+    json_t *item = json_pack("{s:o,s:s}", "id", json_sprintf("msg_%d", i), "text", text);
+    free(text);
+    return item;
+}
+
+static bool is_kept(struct kept_items *k, int i)
+{
+    char id[32];
+    snprintf(id, sizeof id, "msg_%d", i);
+    json_t *found = kept_items_find(k, id);
+    bool is_it = found && !strcmp(json_string_value(json_object_get(found, "id")), id);
+    assert_true(is_it || !found);
+    json_decref(found);
+    return is_it;
+}
+
+static void the_last_items_are_kept_within_bounds(void **state)
+{
+    static struct kept_items k;
+    kept_items_open(&k);
+    kept_items_add(&k, json_null());
+    for (int i = 0; i < KEPT_ITEMS_MAX + 10; i++) {
+        json_t *item = make_item(i, 10);
+        kept_items_add(&k, item);
+        json_decref(item);
+    }
+    assert_false(is_kept(&k, 9));
+    assert_true(is_kept(&k, 10) && is_kept(&k, KEPT_ITEMS_MAX + 9));
+    for (int i = 10000; i < 10020; i++) { /* a mebibyte each */
+        json_t *item = make_item(i, 1 << 20);
+        kept_items_add(&k, item);
+        json_decref(item);
+    }
+    json_t *huge = make_item(7, KEPT_ITEMS_BYTES);
+    kept_items_add(&k, huge);
+    json_decref(huge);
+    assert_true(k.n_bytes <= KEPT_ITEMS_BYTES);
+    assert_true(is_kept(&k, 10019) && is_kept(&k, 10010));
+    assert_false(is_kept(&k, 10000) || is_kept(&k, KEPT_ITEMS_MAX + 9) || is_kept(&k, 7));
+    kept_items_close(&k);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_case_is_told_as_its_file_says),
                                        cmocka_unit_test(what_cannot_be_honoured_is_refused_by_name),
                                        cmocka_unit_test(errors_have_the_form_of_each_protocol),
-                                       cmocka_unit_test(a_field_and_a_long_prompt_are_recognised)};
+                                       cmocka_unit_test(a_field_and_a_long_prompt_are_recognised),
+                                       cmocka_unit_test(the_last_items_are_kept_within_bounds)};
     folder = argc > 1 ? argv[1] : ".";
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

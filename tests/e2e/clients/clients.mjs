@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 
 import Anthropic from "@anthropic-ai/sdk";
+import { betaZodTool } from "@anthropic-ai/sdk/helpers/beta/zod";
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
@@ -273,6 +274,16 @@ const answers = {
         assert.ok(next.usage.cache_read_input_tokens > 0);
     },
 
+    async "anthropic: the runner of tools goes on, though the server keeps no thread"() {
+        let calls = 0;
+        const run = anthropic.beta.messages.toolRunner({
+            model, messages, max_tokens: 100, max_iterations: 2, tool_choice: { type: "any", disable_parallel_tool_use: true },
+            tools: [betaZodTool({ name: "weather", description: "d", inputSchema: weather, run: () => (calls++, "rain") })],
+        });
+        assert.equal((await run).stop_reason, "tool_use");
+        assert.ok(calls >= 1);
+    },
+
     async "anthropic: errors have the client's classes"() {
         await assert.rejects(anthropic.messages.create({ model, messages, max_tokens: "many" }), Anthropic.BadRequestError);
         const long = [{ role: "user", content: "word ".repeat(5000) }];
@@ -290,6 +301,13 @@ const answers = {
     },
 
     // ---- ai
+
+    async "ai: a conversation goes on by references to what was said"() {
+        const ask = { model: createOpenAI({ baseURL: url + "/v1", apiKey: "x" }).responses(model), maxOutputTokens: 20, temperature: 0, maxRetries: 0 };
+        const first = await generateText({ ...ask, messages });
+        const next = await generateText({ ...ask, messages: [...messages, ...first.response.messages, ...messages] });
+        assert.ok(next.text.length > 0);
+    },
 
     async "ai: text, streams and tools by each provider"() {
         const providers = {
