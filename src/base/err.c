@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/printable.h"
+#include "base/utf8.h"
 
 #undef err_set /* err.h wraps them for the analyzer */
 #undef err_nomem
@@ -35,7 +36,7 @@ err_code err_prefix(struct err *e, const char *fmt, ...)
     size_t shift = strlen(prefix), kept = strlen(e->text);
     if (kept > sizeof e->text - 1 - shift) { /* the end of a long sentence gives way */
         kept = sizeof e->text - 1 - shift;
-        kept -= printable_unfinished(e->text, kept);
+        kept -= utf8_unfinished(e->text, kept);
     }
     memmove(e->text + shift, e->text, kept);
     memcpy(e->text, prefix, shift);

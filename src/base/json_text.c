@@ -6,16 +6,16 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/printable.h"
+#include "base/utf8.h"
 
-static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
+static const char replacement[] = UTF8_REPLACEMENT;
 
 /* Copies the text, at most three times as long, and returns its length. */
 static size_t replace_bad_bytes(const char *text, size_t n, char *out)
 {
     size_t at = 0;
     for (size_t i = 0, length; i < n; i += length) {
-        size_t good = printable_utf8_length(text + i, n - i);
+        size_t good = utf8_length(text + i, n - i);
         length = good ? good : 1;
         memcpy(out + at, good ? text + i : replacement, good ? good : sizeof replacement - 1);
         at += good ? good : sizeof replacement - 1;

@@ -28,10 +28,4 @@ bool printable_line(const char *s, size_t n, char *out, size_t n_out);
 enum { PRINTABLE_FORMAT_BYTES = 1024 };
 bool printable_format(char *out, size_t n_out, const char *fmt, va_list args) PRINTF_LIKE(3, 0);
 
-/* How many bytes at the text's end, 0 to 3, may be the beginning of a character. */
-size_t printable_unfinished(const char *s, size_t n);
-
-/* The bytes of the UTF-8 character at s (1 to 4, n > 0), or 0 when there is no valid one. */
-size_t printable_utf8_length(const char *s, size_t n);
-
 #endif

@@ -6,6 +6,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
+
 static const char *const headings[N_OPTION_GROUP] = {
     [GROUP_COMMON] = "options",
     [GROUP_OUTPUT] = "input and output",
@@ -27,21 +29,12 @@ int help_width(void)
     return size.ws_col < LEAST ? LEAST : size.ws_col > MOST ? MOST : size.ws_col;
 }
 
-/* The columns of n bytes of UTF-8 text. */
-static int columns(const char *text, size_t n)
-{
-    int count = 0;
-    for (size_t i = 0; i < n; i++)
-        count += ((unsigned char)text[i] & 0xc0) != 0x80;
-    return count;
-}
-
 void help_wrap(FILE *out, const char *text, int column, int indent, int width)
 {
     bool is_first = true; /* of its line */
     while (*(text += strspn(text, " \n"))) {
         size_t n = strcspn(text, " \n");
-        int n_column = columns(text, n);
+        int n_column = (int)utf8_count(text, n);
         if (!is_first && column + 1 + n_column > width) {
             fprintf(out, "\n%*s", indent, "");
             column = indent;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/printable.h"
+#include "base/utf8.h"
 
 void text_out_open(struct text_out *t, FILE *stream, bool raw)
 {
@@ -14,7 +15,7 @@ void text_out_open(struct text_out *t, FILE *stream, bool raw)
 /* Writes the characters that `part` holds, but for the beginning of one. */
 static void show(struct text_out *t, bool is_end)
 {
-    while (t->n_part && (is_end || printable_unfinished(t->part, t->n_part) < t->n_part)) {
+    while (t->n_part && (is_end || utf8_unfinished(t->part, t->n_part) < t->n_part)) {
         struct printable p = printable_next(t->part, t->n_part);
         char blank[2] = {*t->part, 0};
         const char *shown = *t->part == '\n' || *t->part == '\t' ? blank : p.shown;

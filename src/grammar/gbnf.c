@@ -114,7 +114,7 @@ static err_code read_hex(struct parser *p, int n_digit, uint32_t *code)
             return bad(p, "an escape has too few hexadecimal digits");
         *code = *code << 4 | (uint32_t)digit;
     }
-    return *code <= 0x10ffff && (*code < 0xd800 || *code >= 0xe000) ? ERR_OK : bad(p, "an escape is no character");
+    return utf8_is_character(*code) ? ERR_OK : bad(p, "an escape is no character");
 }
 
 static err_code read_char(struct parser *p, uint32_t *code)
@@ -124,10 +124,10 @@ static err_code read_char(struct parser *p, uint32_t *code)
     if (p->at >= p->n)
         return bad(p, "a literal or class does not end");
     if (!take(p, "\\")) {
-        *code = utf8_read(p->s + p->at, p->n - p->at, &length);
+        *code = nfa_read_char(p->s + p->at, p->n - p->at, &length);
         p->line += *code == '\n';
         p->at += length;
-        return *code < UTF8_BROKEN ? ERR_OK : bad(p, "expected UTF-8");
+        return *code != NFA_NO_CHAR ? ERR_OK : bad(p, "expected UTF-8");
     }
     if (take(p, "x"))
         return read_hex(p, 2, code);
@@ -153,7 +153,7 @@ static err_code parse_literal(struct parser *p, uint8_t mark, uint32_t *node)
         return no_memory(p);
     while (!take(p, "\"")) {
         TRY(read_char(p, &code));
-        unsigned n = utf8_write(code, bytes);
+        unsigned n = utf8_encode(code, bytes);
         if (!LIST_ROOM(&p->text, n))
             return no_memory(p);
         memcpy(p->text.at + p->text.n, bytes, n);

@@ -3,35 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/printable.h"
-
-/* ---- UTF-8 ----------------------------------------------------------------------------------------------------- */
-
-unsigned utf8_write(uint32_t code, uint8_t out[4])
+uint32_t nfa_read_char(const char *s, size_t n, unsigned *length)
 {
-    if (code < 0x80) {
-        out[0] = (uint8_t)code;
-        return 1;
-    }
-    unsigned n = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    static const uint8_t lead[5] = {0, 0, 0xc0, 0xe0, 0xf0};
-    for (unsigned i = n; i-- > 1; code >>= 6)
-        out[i] = (uint8_t)(0x80 | (code & 0x3f));
-    out[0] = (uint8_t)(lead[n] | code);
-    return n;
-}
-
-uint32_t utf8_read(const char *s, size_t n, unsigned *length)
-{
-    const uint8_t *p = (const uint8_t *)s;
-    *length = (unsigned)printable_utf8_length(s, n);
-    switch (*length) {
-    case 1: return p[0];
-    case 2: return (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu);
-    case 3: return (p[0] & 0xfu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
-    case 4: return (p[0] & 7u) << 18 | (p[1] & 0x3fu) << 12 | (p[2] & 0x3fu) << 6 | (p[3] & 0x3fu);
-    default: *length = 1; return UTF8_BROKEN + p[0];
-    }
+    uint32_t code = NFA_NO_CHAR;
+    *length = utf8_decode(s, n, &code);
+    *length = *length ? *length : 1;
+    return code;
 }
 
 /* ---- expressions ----------------------------------------------------------------------------------------------- */
@@ -190,7 +167,7 @@ static uint32_t emit_range(struct emitter *m, uint8_t lo, uint8_t hi, uint32_t n
     struct byte_set set = {{0}};
     for (unsigned b = lo; b <= hi; b++)
         set.bits[b >> 6] |= (uint64_t)1 << (b & 63);
-    return emit_set(m, &set, (lo & 0xc0) != 0x80, next);
+    return emit_set(m, &set, !utf8_is_tail((char)lo), next);
 }
 
 /* Adds to *all what reads a character of lo..hi, all of the same length and beyond ASCII: ranges are cut until all
@@ -213,8 +190,8 @@ static void emit_characters(struct emitter *m, uint32_t lo, uint32_t hi, uint32_
             return;
         }
     }
-    unsigned n = utf8_write(lo, a);
-    utf8_write(hi, b);
+    unsigned n = utf8_encode(lo, a);
+    utf8_encode(hi, b);
     for (unsigned i = n; i-- > 0;)
         next = emit_range(m, a[i], b[i], next);
     *all = *all == INTERN_NONE ? next : emit_split(m, next, *all);

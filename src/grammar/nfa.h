@@ -6,6 +6,7 @@
 #define GRAMMAR_NFA_H
 
 #include "base/err.h"
+#include "base/utf8.h"
 #include "grammar/list.h"
 
 enum {
@@ -93,12 +94,10 @@ uint32_t nfa_add(struct nfa *a, enum nfa_op op, uint32_t x, uint32_t y, uint32_t
 err_code nfa_full(const struct nfa *a, struct err *e);
 void nfa_close(struct nfa *a);
 
-/* UTF-8 of a code point that is no surrogate; returns its length. */
-unsigned utf8_write(uint32_t code, uint8_t out[4]);
-/* The code point at s, of n > 0 bytes that may be anything: a byte that begins no character is that byte's own number
- * plus UTF8_BROKEN. *length: 1 to 4. */
-enum { UTF8_BROKEN = 0x110000 };
-uint32_t utf8_read(const char *s, size_t n, unsigned *length);
+/* The code point at s, of n > 0 bytes that may be anything; a byte that begins no character is NFA_NO_CHAR, alone.
+ * *length: 1 to 4. */
+enum { NFA_NO_CHAR = UTF8_MAX_CODE + 1 };
+uint32_t nfa_read_char(const char *s, size_t n, unsigned *length);
 
 /* The value of a hexadecimal digit, or -1. */
 static inline int hex_value(char c)

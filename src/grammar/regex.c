@@ -121,7 +121,7 @@ static err_code read_escape(struct parser *p, bool in_class, uint32_t *code)
     if (c == 'A' || c == 'Z' || c == 'z' || c == 'G' || c == 'Q' || c == 'E' || c == 'h' || c == 'R' || c == 'K' ||
         c == 'X')
         return bad(p, ERR_UNSUPPORTED, "this escape is not of ECMA's regular expressions");
-    *code = utf8_read(p->s + p->at, p->n - p->at, &length);
+    *code = nfa_read_char(p->s + p->at, p->n - p->at, &length);
     p->at += length;
     if (letter)
         *code = (uint8_t)values[letter - letters];
@@ -146,9 +146,9 @@ static err_code read_class_item(struct parser *p, uint32_t *code, bool *is_class
     if (next_is(p, "[:"))
         return bad(p, ERR_UNSUPPORTED, "[:...:] is not of ECMA's regular expressions");
     if (!take(p, "\\")) {
-        *code = utf8_read(p->s + p->at, p->n - p->at, &length);
+        *code = nfa_read_char(p->s + p->at, p->n - p->at, &length);
         p->at += length;
-        return *code < UTF8_BROKEN ? ERR_OK : bad(p, ERR_FORMAT, "expected UTF-8");
+        return *code != NFA_NO_CHAR ? ERR_OK : bad(p, ERR_FORMAT, "expected UTF-8");
     }
     if (p->at < p->n) {
         TRY(add_named(p, p->s[p->at], is_class));
@@ -236,8 +236,8 @@ static err_code parse_atom(struct parser *p, uint32_t *node)
             TRY(add_range(p, code, code));
         }
     } else {
-        code = utf8_read(p->s + p->at, p->n - p->at, &length);
-        if (code >= UTF8_BROKEN)
+        code = nfa_read_char(p->s + p->at, p->n - p->at, &length);
+        if (code == NFA_NO_CHAR)
             return bad(p, ERR_FORMAT, "expected UTF-8");
         p->at += length;
         TRY(add_range(p, code, code));

@@ -86,11 +86,9 @@ static void judge_known(struct states *s, const struct view *begin, struct text_
                         uint32_t *patterns)
 {
     struct view v;
-    unsigned n_char = 0;
+    uint32_t n_char = (uint32_t)utf8_count(name.s, name.n);
     const uint8_t *bytes = (const uint8_t *)name.s;
     view_copy(&v, begin);
-    for (uint32_t i = 0; i < name.n; i++)
-        n_char += (bytes[i] & 0xc0) != 0x80;
     string_feed(s, &v, bytes, name.n);
     for (uint32_t i = 0; i < v.n_var; i++)
         v.var[i].state += term_kind(v.var[i].term) == TERM_COUNT ? n_char : 0;

@@ -40,13 +40,13 @@ static bool lex_hex(uint32_t from, uint8_t byte, struct lexed *out)
         return true;
     out->next = LEX_PLAIN;
     if (low)
-        out->n = utf8_write(0x10000 + (high << 10) + (value & 0x3ff), out->bytes);
+        out->n = utf8_encode(0x10000 + (high << 10) + (value & 0x3ff), out->bytes);
     else if (value >= 0xd800 && value < 0xdc00)
         out->next = phase(LEX_LOW_ESCAPE, 0, 0, value - 0xd800);
     else if (value >= 0xdc00 && value < 0xe000)
         return false;
     else
-        out->n = utf8_write(value, out->bytes);
+        out->n = utf8_encode(value, out->bytes);
     return true;
 }
 
@@ -117,14 +117,14 @@ static bool any_fits(uint32_t lo, uint32_t hi, try_bytes_fn *try_bytes, void *us
 {
     for (uint32_t code = lo; code <= hi;) {
         uint8_t bytes[4];
-        unsigned n = utf8_write(code, bytes), fits = 0;
+        unsigned n = utf8_encode(code, bytes), fits = 0;
         while (fits < n && try_bytes(user, bytes, fits + 1))
             fits++;
         if (fits == n)
             return true;
         uint32_t step = (uint32_t)1 << 6 * (n - 1 - fits); /* as many have the same bytes so far */
         code = (code / step + 1) * step;
-        if (code >= 0xd800 && code < 0xe000)
+        if (utf8_is_surrogate(code))
             code = 0xe000;
     }
     return false;

@@ -6,6 +6,7 @@
 #include "base/bytes.h"
 #include "base/printable.h"
 #include "base/units_text.h"
+#include "base/utf8.h"
 #include "planner/plan.h"
 
 enum {
@@ -80,7 +81,7 @@ static size_t line_length(const char *s)
         at--;
     if (s[at] == ' ')
         return at;
-    for (at = TITLE_COLUMN; ((unsigned char)s[at] & 0xc0) == 0x80;)
+    for (at = TITLE_COLUMN; utf8_is_tail(s[at]);)
         at--;
     return at;
 }

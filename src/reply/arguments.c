@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/printable.h"
+#include "base/utf8.h"
 
 enum state {
     AT_VALUE,    /* a value must come, or the ] of an array */
@@ -20,7 +20,7 @@ enum state {
 };
 
 static const char gemma_quote[] = "<|\"|>";
-static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
+static const char replacement[] = UTF8_REPLACEMENT;
 
 static enum args_result take(struct args_reader *a, char c, struct bytes *out);
 
@@ -99,7 +99,7 @@ static size_t write_u_escape(struct bytes *to, const char *s, size_t n)
     if (first < 0 || (is_high && could_pair && n < 12))
         return 0;
     bool is_pair = is_high && could_pair;
-    if (is_pair || first < 0xd800 || first >= 0xe000)
+    if (is_pair || !utf8_is_surrogate((uint32_t)first))
         bytes_put(to, s, is_pair ? 12 : 6);
     else
         bytes_put_text(to, replacement);
@@ -136,8 +136,8 @@ static size_t write_escape(struct bytes *to, const char *s, size_t n, bool is_py
 /* A character of n bytes so far. Returns what it takes of them, and 0 while more are needed. */
 static size_t write_character(struct bytes *to, const char *s, size_t n)
 {
-    size_t length = printable_utf8_length(s, n);
-    if (length == 0 && printable_unfinished(s, n) == n)
+    size_t length = utf8_length(s, n);
+    if (length == 0 && utf8_unfinished(s, n) == n)
         return 0;
     bytes_put(to, length ? s : replacement, length ? length : sizeof replacement - 1);
     return length ? length : 1;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "reply/reply_internal.h"
 
 enum { MAX_MARK = 64, MAX_UNTIL = 2 };
@@ -244,7 +245,7 @@ static void add_until_rules(struct writer *w)
         struct mark m = {0};
         while (s < end && m.n < MAX_MARK) {
             m.at[m.n] = s;
-            while (s == m.at[m.n] || (s < end && (*s & 0xc0) == 0x80))
+            while (s == m.at[m.n] || (s < end && utf8_is_tail(*s)))
                 s++;
             m.length[m.n] = (size_t)(s - m.at[m.n]);
             m.n++;

@@ -1,7 +1,7 @@
 #include "server/whole_text.h"
 
 #include "base/json_text.h"
-#include "base/printable.h"
+#include "base/utf8.h"
 
 /* What was taken goes. */
 static void drop_given(struct whole_text *t)
@@ -16,23 +16,15 @@ err_code whole_text_add(struct whole_text *t, const char *text, size_t n, struct
     return bytes_add(&t->held, text, n, e);
 }
 
-static bool is_utf8(const char *s, size_t n)
-{
-    for (size_t length; n; s += length, n -= length)
-        if (!(length = printable_utf8_length(s, n)))
-            return false;
-    return true;
-}
-
 err_code whole_text_take(struct whole_text *t, bool all, const char **text, size_t *n, struct err *e)
 {
     drop_given(t);
     *text = t->held.s;
     *n = t->held.n;
     if (!all && *n)
-        *n -= printable_unfinished(t->held.s, t->held.n);
+        *n -= utf8_unfinished(t->held.s, t->held.n);
     t->n_given = *n;
-    if (*n == 0 || is_utf8(*text, *n))
+    if (*n == 0 || utf8_valid(*text, *n) == *n)
         return ERR_OK;
     json_decref(t->repaired);
     t->repaired = json_text(*text, *n);

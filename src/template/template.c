@@ -43,7 +43,7 @@ static struct value trusted_text(struct render *r, const char *name, const char 
 {
     struct text_builder t = {0};
     size_t n = strlen(s);
-    if (utf8_check(s, n) < n)
+    if (utf8_valid(s, n) < n)
         r->code = err_set(r->e, ERR_FORMAT, "%s is not UTF-8", name);
     text_add(r, &t, s, n);
     text_trust(r, &t, 0);

@@ -621,14 +621,14 @@ static struct value filter_truncate(struct render *r, struct value v, const stru
     if (!arg_int(r, argv[0], 255, &length) || (argv[2].kind != V_MISSING && !arg_text(r, argv[2], &end)) ||
         (arg_is_given(argv[3]) && !arg_int(r, argv[3], 5, &leeway)))
         return v;
-    int64_t n = value_length(r, v), n_end = (int64_t)utf8_count(end);
+    int64_t n = value_length(r, v), n_end = (int64_t)utf8_count(end.s, end.n);
     if (length < n_end || leeway < 0)
         return fail(r, "expected a length of at least %lld and no negative leeway", (long long)n_end);
     if (n >= 0 && (n <= length || n - length <= leeway)) /* whatever it is */
         return v;
     if (!arg_text(r, v, &s))
         return v;
-    kept = span_part(s, 0, utf8_offset(s, (size_t)(length - n_end)));
+    kept = span_part(s, 0, code_offset(s, (size_t)(length - n_end)));
     size_t word = kept.n;
     while (word > 0 && kept.s[word - 1] != ' ')
         word--;

@@ -24,7 +24,7 @@ enum { MAX_PRECISION = 300, MAX_DIGITS = 800 };
 static void add_padded(struct render *r, struct text_builder *t, const struct spec *spec, struct span sign,
                        struct span body, char align)
 {
-    int64_t n = (int64_t)(utf8_count(body) + sign.n), missing = spec->width > n ? spec->width - n : 0;
+    int64_t n = (int64_t)(utf8_count(body.s, body.n) + sign.n), missing = spec->width > n ? spec->width - n : 0;
     char where = spec->align ? spec->align : align;
     int64_t left = where == '>' ? missing : where == '^' ? missing / 2 : 0;
     text_add_fill(r, t, spec->fill, left);
@@ -39,7 +39,7 @@ static void add_padded(struct render *r, struct text_builder *t, const struct sp
 static void add_text_field(struct render *r, struct text_builder *t, const struct spec *spec, struct span s)
 {
     if (spec->precision >= 0)
-        s.n = utf8_offset(s, (size_t)spec->precision);
+        s.n = code_offset(s, (size_t)spec->precision);
     add_padded(r, t, spec, SPAN(""), s, '<');
 }
 
@@ -310,7 +310,7 @@ static bool parse_spec(struct render *r, struct span s, struct spec *out)
     size_t i = 0;
     uint32_t code;
     *out = (struct spec){.fill = SPAN(" "), .width = -1, .precision = -1};
-    unsigned first = s.n ? utf8_next(s.s, s.n, &code) : 0;
+    unsigned first = s.n ? code_next(s.s, s.n, &code) : 0;
     if (first && s.n > first && strchr("<>^=", s.s[first])) {
         out->fill = span_part(s, 0, first);
         out->align = s.s[first];

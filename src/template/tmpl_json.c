@@ -131,7 +131,7 @@ static void dump_string(struct dump *d, struct span s)
         static const char from[] = "\"\\\n\r\t\f\b", to[] = "\"\\nrtfb";
         uint32_t code;
         char escape[16] = "";
-        unsigned n = utf8_next(s.s + i, s.n - i, &code);
+        unsigned n = code_next(s.s + i, s.n - i, &code);
         const char *simple = code && code < 0x80 ? strchr(from, (int)code) : NULL;
         if (simple)
             snprintf(escape, sizeof escape, "\\%c", to[simple - from]);

@@ -28,7 +28,7 @@ err_code tmpl_error(struct err *e, err_code code, struct span source, size_t pos
         if (source.s[i] == '\n') {
             line++;
             column = 1;
-        } else if (((unsigned char)source.s[i] & 0xc0) != 0x80) {
+        } else if (!utf8_is_tail(source.s[i])) {
             column++;
         }
     }
@@ -78,7 +78,7 @@ static size_t skip_space(const struct lexer *x, size_t pos)
 {
     while (pos < x->n) {
         uint32_t code;
-        unsigned n = utf8_next(x->s + pos, x->n - pos, &code);
+        unsigned n = code_next(x->s + pos, x->n - pos, &code);
         if (!code_is_space(code))
             break;
         pos += n;
@@ -361,7 +361,7 @@ err_code tmpl_lex(struct token_stream *out, const char *source, size_t n, struct
     normalise(&out->source, copy, source, n);
     out->source.trusted = n + 1;
     memset(copy + n + 1, 1, n + 1);
-    size_t bad = utf8_check(out->source.s, out->source.n);
+    size_t bad = utf8_valid(out->source.s, out->source.n);
     if (bad < out->source.n)
         return tmpl_error(e, ERR_FORMAT, out->source, bad, "this byte is not UTF-8");
     struct lexer x = {.out = out, .arena = arena, .e = e, .s = copy, .n = out->source.n, .line_start = true};

@@ -223,9 +223,9 @@ static struct value at_index(struct render *r, struct value object, int64_t i)
     if (object.kind != V_STRING)
         return object.seq->items[i];
     struct span s = value_span(object);
-    size_t from = s.n == (size_t)n ? (size_t)i : utf8_offset(s, (size_t)i);
+    size_t from = s.n == (size_t)n ? (size_t)i : code_offset(s, (size_t)i);
     uint32_t code;
-    struct value c = value_string(span_part(s, from, utf8_next(s.s + from, s.n - from, &code)));
+    struct value c = value_string(span_part(s, from, code_next(s.s + from, s.n - from, &code)));
     c.markup = object.markup;
     return c;
 }
@@ -330,20 +330,20 @@ static struct value slice_text(struct render *r, struct value v, struct bounds b
     if (b.n == 0)
         return value_string(SPAN(""));
     if (b.step == 1) {
-        size_t from = utf8_offset(s, (size_t)b.start);
+        size_t from = code_offset(s, (size_t)b.start);
         struct span rest = span_part(s, from, s.n - from);
-        out = value_string(span_part(rest, 0, utf8_offset(rest, (size_t)b.n)));
+        out = value_string(span_part(rest, 0, code_offset(rest, (size_t)b.n)));
     } else {
         struct text_builder t = {0};
-        size_t count = utf8_count(s);
+        size_t count = utf8_count(s.s, s.n);
         uint32_t *offsets = render_alloc(r, count * sizeof *offsets), code;
         if (!offsets)
             return v;
-        for (size_t i = 0, at = 0; i < count; i++, at += utf8_next(s.s + at, s.n - at, &code))
+        for (size_t i = 0, at = 0; i < count; i++, at += code_next(s.s + at, s.n - at, &code))
             offsets[i] = (uint32_t)at;
         for (int64_t i = 0; i < b.n; i++) {
             size_t at = offsets[b.start + i * b.step];
-            text_add_span(r, &t, span_part(s, at, utf8_next(s.s + at, s.n - at, &code)));
+            text_add_span(r, &t, span_part(s, at, code_next(s.s + at, s.n - at, &code)));
         }
         out = text_value(t);
     }

@@ -44,13 +44,13 @@ static size_t unescape(const char *s, size_t n, char *out, size_t *n_out)
                 return 0;
             code = code << 4 | (uint32_t)hex_value(s[i]);
         }
-        if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+        if (!utf8_is_character(code))
             return 0;
     } else {
         out[(*n_out)++] = '\\';
         return 1;
     }
-    *n_out = utf8_put(code, out);
+    *n_out = utf8_encode(code, out);
     return i;
 }
 

@@ -42,7 +42,7 @@ bool text_take_first(struct render *r, struct span *s, uint32_t *code)
 {
     if (s->n == 0 || !charge(r, 0))
         return false;
-    unsigned n = utf8_next(s->s, s->n, code);
+    unsigned n = code_next(s->s, s->n, code);
     s->s += n;
     s->n -= n;
     return true;
@@ -53,9 +53,9 @@ static bool text_take_last(struct render *r, struct span *s, uint32_t *code)
     if (s->n == 0 || !charge(r, 0))
         return false;
     size_t before = s->n - 1;
-    while (before > 0 && ((unsigned char)s->s[before] & 0xc0) == 0x80)
+    while (before > 0 && utf8_is_tail(s->s[before]))
         before--;
-    utf8_next(s->s + before, s->n - before, code);
+    code_next(s->s + before, s->n - before, code);
     s->n = before;
     return true;
 }
@@ -192,7 +192,7 @@ METHOD_IS(isspace, all_have(r, s, CODE_SPACE))
 METHOD_IS(isprintable, s.n == 0 || all_have(r, s, CODE_PRINTABLE))
 METHOD_IS(isupper, text_has_case(r, s, CODE_UPPER))
 METHOD_IS(islower, text_has_case(r, s, CODE_LOWER))
-METHOD_IS(isascii, utf8_count(s) == s.n)
+METHOD_IS(isascii, utf8_count(s.s, s.n) == s.n)
 
 /* ---- strip --------------------------------------------------------------------------------------------------- */
 
@@ -212,7 +212,7 @@ static struct span strip(struct render *r, struct span s, struct value chars, bo
         return s;
     uint32_t code;
     while (left && s.n && charge(r, set.n)) {
-        unsigned n = utf8_next(s.s, s.n, &code);
+        unsigned n = code_next(s.s, s.n, &code);
         if (!holds(set, s.s, n))
             break;
         s.s += n;
@@ -220,7 +220,7 @@ static struct span strip(struct render *r, struct span s, struct value chars, bo
     }
     while (right && s.n && charge(r, set.n)) {
         unsigned n = 1;
-        while (n < s.n && ((unsigned char)s.s[s.n - n] & 0xc0) == 0x80)
+        while (n < s.n && utf8_is_tail(s.s[s.n - n]))
             n++;
         if (!holds(set, s.s + s.n - n, n))
             break;
@@ -489,7 +489,7 @@ static int64_t find(struct render *r, struct value v, const struct value *argv, 
     if (s.n == 0 && (what.n || before > value_length(r, v)))
         return -1;
     const char *found = text_find(r, s, what, last);
-    return found ? before + (int64_t)utf8_count((struct span){s.s, (size_t)(found - s.s)}) : -1;
+    return found ? before + (int64_t)utf8_count(s.s, (size_t)(found - s.s)) : -1;
 }
 
 static struct value method_find(struct render *r, struct value v, const struct value *argv)
@@ -522,7 +522,7 @@ static struct value method_count(struct render *r, struct value v, const struct 
         return v;
     struct span s = between(r, v, argv[1], argv[2], &before);
     if (what.n == 0)
-        return value_int(before > value_length(r, v) ? 0 : (int64_t)utf8_count(s) + 1);
+        return value_int(before > value_length(r, v) ? 0 : (int64_t)utf8_count(s.s, s.n) + 1);
     for (const char *found; (found = text_find(r, s, what, false)); n++) {
         s.n -= (size_t)(found - s.s) + what.n;
         s.s = found + what.n;
@@ -577,10 +577,10 @@ static struct value pad(struct render *r, struct span s, struct value width, str
 {
     struct span with = SPAN(" ");
     struct text_builder t = {0};
-    int64_t wanted, n = (int64_t)utf8_count(s);
+    int64_t wanted, n = (int64_t)utf8_count(s.s, s.n);
     if (!arg_int(r, width, 80, &wanted) || (fill.kind != V_MISSING && !arg_text(r, fill, &with)))
         return value_string(s);
-    if (utf8_count(with) != 1)
+    if (utf8_count(with.s, with.n) != 1)
         return fail(r, "the fill character must be exactly one character long");
     int64_t missing = wanted > n ? wanted - n : 0;
     int64_t left = where == 'l' ? 0 : where == 'r' ? missing : missing / 2 + (missing & wanted & 1);
@@ -609,7 +609,7 @@ static struct value method_zfill(struct render *r, struct value v, const struct 
 {
     struct span s = value_span(v);
     struct text_builder t = {0};
-    int64_t width, n = (int64_t)utf8_count(s);
+    int64_t width, n = (int64_t)utf8_count(s.s, s.n);
     if (!arg_int(r, argv[0], 0, &width))
         return v;
     if (s.n && (*s.s == '-' || *s.s == '+')) {

@@ -119,7 +119,7 @@ static void add_quoted(struct render *r, struct text_builder *t, struct span s)
     for (size_t i = 0; i < s.n && r->code == ERR_OK;) {
         uint32_t code;
         char escape[16];
-        unsigned n = utf8_next(s.s + i, s.n - i, &code);
+        unsigned n = code_next(s.s + i, s.n - i, &code);
         if (code == '\n' || code == '\r' || code == '\t')
             snprintf(escape, sizeof escape, "\\%c", code == '\n' ? 'n' : code == '\r' ? 'r' : 't');
         else if (code == '\\' || code == (uint32_t)quote)

@@ -2,71 +2,18 @@
 
 #include <string.h>
 
-/* The length of the sequence at s, and 0 when it is not one. */
-static unsigned sequence(const char *s, size_t n, uint32_t *code)
+unsigned code_next(const char *s, size_t n, uint32_t *code)
 {
-    static const uint32_t least[5] = {0, 0, 0x80, 0x800, 0x10000};
-    unsigned char lead = (unsigned char)s[0];
-    *code = lead;
-    if (lead < 0x80)
-        return 1;
-    unsigned length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-    if (lead < 0xc0 || lead > 0xf4 || length > n)
-        return 0;
-    uint32_t c = lead & (0xffu >> (length + 1));
-    for (unsigned i = 1; i < length; i++) {
-        if (((unsigned char)s[i] & 0xc0) != 0x80)
-            return 0;
-        c = c << 6 | ((unsigned char)s[i] & 0x3f);
-    }
-    *code = c;
-    return c >= least[length] && c <= 0x10ffff && (c < 0xd800 || c > 0xdfff) ? length : 0;
-}
-
-size_t utf8_check(const char *s, size_t n)
-{
-    uint32_t code;
-    for (size_t i = 0; i < n;) {
-        unsigned length = sequence(s + i, n - i, &code);
-        if (length == 0)
-            return i;
-        i += length;
-    }
-    return n;
-}
-
-unsigned utf8_next(const char *s, size_t n, uint32_t *code)
-{
-    unsigned length = sequence(s, n, code);
+    *code = (unsigned char)s[0];
+    unsigned length = utf8_decode(s, n, code);
     return length ? length : 1;
 }
 
-unsigned utf8_put(uint32_t code, char *out)
-{
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    unsigned length = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    for (unsigned i = length - 1; i > 0; i--, code >>= 6)
-        out[i] = (char)(0x80 | (code & 0x3f));
-    out[0] = (char)(0xf00u >> length | code);
-    return length;
-}
-
-size_t utf8_count(struct span s)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < s.n; i++)
-        n += ((unsigned char)s.s[i] & 0xc0) != 0x80;
-    return n;
-}
-
-size_t utf8_offset(struct span s, size_t index)
+size_t code_offset(struct span s, size_t index)
 {
     size_t i = 0;
     for (; i < s.n; i++)
-        if (((unsigned char)s.s[i] & 0xc0) != 0x80 && index-- == 0)
+        if (!utf8_is_tail(s.s[i]) && index-- == 0)
             return i;
     return s.n;
 }
@@ -140,7 +87,7 @@ unsigned code_upper(uint32_t code, char *out)
             memcpy(out, many[i].text, n);
             return n;
         }
-    return utf8_put(map_case(runs, sizeof runs / sizeof *runs, code), out);
+    return utf8_encode(map_case(runs, sizeof runs / sizeof *runs, code), out);
 }
 
 unsigned code_lower(uint32_t code, char *out)
@@ -154,17 +101,17 @@ unsigned code_lower(uint32_t code, char *out)
         memcpy(out, "i\xcc\x87", 3);
         return 3;
     }
-    return utf8_put(map_case(runs, sizeof runs / sizeof *runs, code), out);
+    return utf8_encode(map_case(runs, sizeof runs / sizeof *runs, code), out);
 }
 
 struct span span_rstrip_space(struct span s)
 {
     while (s.n) {
         size_t last = s.n - 1;
-        while (last > 0 && ((unsigned char)s.s[last] & 0xc0) == 0x80)
+        while (last > 0 && utf8_is_tail(s.s[last]))
             last--;
         uint32_t code;
-        utf8_next(s.s + last, s.n - last, &code);
+        code_next(s.s + last, s.n - last, &code);
         if (!code_is_space(code))
             break;
         s.n = last;

@@ -1,4 +1,5 @@
-/* UTF-8 and what Python's str methods know of characters. Texts are valid UTF-8: whoever brings them in checks. */
+/* Characters of UTF-8 texts, and what Python's str methods know of characters. Texts are valid UTF-8: whoever brings
+ * them in checks. */
 #ifndef TEMPLATE_TMPL_UNICODE_H
 #define TEMPLATE_TMPL_UNICODE_H
 
@@ -6,20 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/utf8.h"
 #include "template/tmpl_syntax.h"
 
-/* The offset of the first byte that is not UTF-8; n when all is well. */
-size_t utf8_check(const char *s, size_t n);
+/* The code point at s (n > 0 bytes are there); returns its length. A broken byte counts as a character. */
+unsigned code_next(const char *s, size_t n, uint32_t *code);
 
-/* The code point at s (n > 0 bytes are there); returns its length. Broken bytes count as one character each. */
-unsigned utf8_next(const char *s, size_t n, uint32_t *code);
-
-/* Writes a code point; returns its length, up to 4. */
-unsigned utf8_put(uint32_t code, char *out);
-
-/* Characters in the text, and the offset of the character with this index (the length when there are fewer). */
-size_t utf8_count(struct span s);
-size_t utf8_offset(struct span s, size_t index);
+/* The offset of the character with this index; the length when there are fewer. */
+size_t code_offset(struct span s, size_t index);
 
 enum code_property {
     CODE_ALPHA = 1,

@@ -17,7 +17,7 @@ struct value fail(struct render *r, const char *fmt, ...)
         va_start(args, fmt);
         vsnprintf(sentence, sizeof sentence, fmt, args);
         va_end(args);
-        for (size_t n = strlen(sentence), bad = utf8_check(sentence, n); bad < n; bad = n)
+        for (size_t n = strlen(sentence), bad = utf8_valid(sentence, n); bad < n; bad = n)
             sentence[bad] = '\0'; /* a character that was cut */
         r->code = tmpl_error(r->e, ERR_FORMAT, r->t->source, r->pos, "%s", sentence);
     }
@@ -437,7 +437,7 @@ int64_t value_length(struct render *r, struct value v)
 {
     switch ((enum value_kind)v.kind) {
     case V_UNDEFINED: return 0;
-    case V_STRING: return charge(r, v.n) ? (int64_t)utf8_count(value_span(v)) : 0;
+    case V_STRING: return charge(r, v.n) ? (int64_t)utf8_count(value_span(v).s, v.n) : 0;
     case V_LIST:
     case V_TUPLE:
     case V_RANGE:
@@ -478,7 +478,7 @@ bool iterator_next(struct render *r, struct iterator *it, struct value *item)
     if (it->of.kind != V_STRING || it->at >= it->of.n)
         return false;
     uint32_t code;
-    unsigned n = utf8_next(it->of.s + it->at, it->of.n - it->at, &code);
+    unsigned n = code_next(it->of.s + it->at, it->of.n - it->at, &code);
     *item = value_string(span_part(value_span(it->of), it->at, n));
     it->at += n;
     return true;

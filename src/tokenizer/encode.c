@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "tokenizer/merge.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 #define SPACE_MARK "\u2581"
 enum { SPACE_MARK_BYTES = sizeof SPACE_MARK - 1 };

@@ -8,7 +8,7 @@
 #include <pcre2.h>
 
 #include "base/mem.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 enum { MAX_PATTERNS = 8, MAX_SETS = 4, PATTERN_BYTES = 16384, N_CODES = 0x110000 };
 
@@ -74,14 +74,23 @@ err_code split_pre_unknown(const char *name, size_t n, struct err *e)
     return err_set(e, ERR_UNSUPPORTED, "tokenizer.ggml.pre is \"%.*s\"; known: %s", n < 64 ? (int)n : 64, name, known);
 }
 
+/* The code point at s (n > 0 bytes are there); returns its length. A byte that begins no character is U+FFFD, alone.
+ * Surrogates pass: they have a category, and their bytes are kept. */
+static inline unsigned code_read(const char *s, size_t n, uint32_t *code)
+{
+    *code = 0xfffd;
+    unsigned length = utf8_decode_surrogates(s, n, code);
+    return length ? length : 1;
+}
+
 /* Members of a set, one "a" or "a-b" after the other. */
 static const char *range_next(const char *s, uint32_t *first, uint32_t *last)
 {
-    s += utf8_decode(s, strlen(s), first);
+    s += code_read(s, strlen(s), first);
     *last = *first;
     if (*s == '-' && s[1] != '\0') {
         s++;
-        s += utf8_decode(s, strlen(s), last);
+        s += code_read(s, strlen(s), last);
     }
     return s;
 }
@@ -307,7 +316,7 @@ err_code splitter_run(const struct splitter *s, struct split_work *w, const char
     w->n_chars = 0;
     for (size_t i = 0; i < n; w->n_chars++) {
         uint32_t c;
-        unsigned n_bytes = utf8_decode(text + i, n - i, &c);
+        unsigned n_bytes = code_read(text + i, n - i, &c);
         w->char_bytes[w->n_chars] = (uint8_t)n_bytes;
         w->classes[w->n_chars] = s->class_of[c];
         i += n_bytes;

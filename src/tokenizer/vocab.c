@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "gguf/gguf.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
 
 /* tokenizer.ggml.token_type */
 enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER_DEFINED, TYPE_UNUSED, TYPE_BYTE };
@@ -304,8 +304,8 @@ static struct text mapped_piece(struct text text, const int16_t byte_of[BYTE_COD
 {
     size_t n = 0;
     for (size_t i = 0; i < text.n;) {
-        uint32_t code;
-        unsigned n_bytes = utf8_decode(text.s + i, text.n - i, &code);
+        uint32_t code = BYTE_CODE_END;
+        unsigned length = utf8_decode(text.s + i, text.n - i, &code), n_bytes = length ? length : 1;
         if (code < BYTE_CODE_END && byte_of[code] >= 0) {
             out[n++] = (char)byte_of[code];
         } else {

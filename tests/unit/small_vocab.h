@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "gguf/gguf_writer.h"
 #include "tokenizer/tokenizer.h"
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 #include "tokenizer/vocab.h"
 
 enum { SMALL_MAX = 400, SMALL_TEXT = 48 };

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "base/printable.h"
+#include "base/utf8.h"
 #include "base/units_text.h"
 #include "cli/terminal_text.h"
 
@@ -24,7 +24,7 @@ static void put(struct terminal_text *t, const char *text)
 {
     for (size_t n = strlen(text); n > 0;) {
         char character[8] = {0};
-        size_t length = printable_utf8_length(text, n);
+        size_t length = utf8_length(text, n);
         memcpy(character, text, length);
         terminal_text_put(t, character);
         text += length;
