@@ -10,18 +10,9 @@
 /* Makes room for n more bytes and a NUL. */
 static err_code reserve(struct bytes *b, size_t n, struct err *e)
 {
-    enum { LEAST_BYTES = 256 };
-    if (b->capacity - b->n > n)
-        return ERR_OK;
     if (n > SIZE_MAX / 4 - b->n)
         return err_nomem(e, n, "a text");
-    size_t capacity = 2 * (b->n + n) + LEAST_BYTES;
-    char *more = mem_resize(b->s, capacity, 1);
-    if (!more)
-        return err_nomem(e, capacity, "a text");
-    b->s = more;
-    b->capacity = capacity;
-    return ERR_OK;
+    return mem_grow(&b->s, &b->capacity, b->n + n + 1, 1, "a text", e);
 }
 
 err_code bytes_add(struct bytes *b, const void *s, size_t n, struct err *e)

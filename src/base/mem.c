@@ -47,6 +47,26 @@ void *mem_resize(void *p, size_t n, size_t size)
     return realloc(p, n_bytes ? n_bytes : 1);
 }
 
+err_code mem_enlarge(void *items, size_t *capacity, size_t n, size_t size, const char *what, struct err *e)
+{
+    enum { LEAST = 16 };
+    size_t twice, n_bytes;
+    if (!mem_mul(*capacity, 2, &twice) || twice < n)
+        twice = n;
+    size_t wanted = twice < LEAST ? LEAST : twice;
+    void *old, *larger = NULL;
+    memcpy(&old, items, sizeof old); /* a pointer to any type */
+    if (!mem_mul(wanted, size, &n_bytes))
+        n_bytes = SIZE_MAX;
+    else
+        larger = mem_resize(old, wanted, size);
+    if (!larger)
+        return err_nomem(e, n_bytes, what);
+    memcpy(items, &larger, sizeof larger);
+    *capacity = wanted;
+    return ERR_OK;
+}
+
 void *mem_alloc_aligned(size_t align, size_t n_bytes)
 {
     return aligned_alloc(align, (n_bytes + align - 1) / align * align);

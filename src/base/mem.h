@@ -17,6 +17,15 @@
 void *mem_alloc(size_t n_bytes);
 void *mem_calloc(size_t n, size_t size);
 void *mem_resize(void *p, size_t n, size_t size);
+/* Room for n elements of `size` bytes in an owned array of *capacity that grows: where it is too small it gets at least
+ * twice as large and may move. items: the address of its pointer, which may be NULL. On failure, an error that says for
+ * `what`, all is as it was. mem_enlarge: where it is known to be too small. */
+MUST_USE err_code mem_enlarge(void *items, size_t *capacity, size_t n, size_t size, const char *what, struct err *e);
+MUST_USE static inline err_code mem_grow(void *items, size_t *capacity, size_t n, size_t size, const char *what,
+                                         struct err *e)
+{
+    return n <= *capacity ? ERR_OK : mem_enlarge(items, capacity, n, size, what, e);
+}
 void *mem_alloc_aligned(size_t align, size_t n_bytes); /* align: a power of two */
 void mem_free(void *p);
 char *mem_strdup(const char *s);

@@ -69,16 +69,9 @@ static err_code time_masks(struct grammar_command *j, const char *text, size_t n
         moebius_matcher_open(&m, j->grammar, &error) != MOEBIUS_OK)
         code = cli_error(e, &error);
     for (size_t i = 0; code == ERR_OK && i < n_ids; i++) {
-        if (j->n_mask == j->n_mask_max) {
-            size_t n_max = j->n_mask_max ? 2 * j->n_mask_max : 1024;
-            double *larger = mem_resize(j->mask_us, n_max, sizeof *larger);
-            if (!larger) {
-                code = no_memory(e);
-                break;
-            }
-            j->mask_us = larger;
-            j->n_mask_max = n_max;
-        }
+        code = mem_grow(&j->mask_us, &j->n_mask_max, j->n_mask + 1, sizeof *j->mask_us, "times", e);
+        if (code != ERR_OK)
+            break;
         int64_t start = clock_ns();
         moebius_matcher_mask(m, j->mask);
         j->mask_us[j->n_mask++] = (double)(clock_ns() - start) / 1e3;

@@ -300,6 +300,7 @@ err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e)
 
 err_code cli_read_file_within(const char *path, size_t max_bytes, char **text, size_t *n, struct err *e)
 {
+    enum { LEAST_BYTES = 1 << 16 }; /* to read at a time, and a NUL */
     bool is_stdin = !strcmp(path, "-");
     FILE *f = is_stdin ? stdin : fopen(path, "rb");
     if (!f)
@@ -308,15 +309,9 @@ err_code cli_read_file_within(const char *path, size_t max_bytes, char **text, s
     char *buf = NULL;
     size_t size = 0, capacity = 0;
     for (;;) {
-        if (size + 1 >= capacity) {
-            capacity = capacity ? capacity * 2 : 65536;
-            char *p = mem_resize(buf, capacity, 1);
-            if (!p) {
-                code = err_nomem(e, capacity, path);
-                break;
-            }
-            buf = p;
-        }
+        code = mem_grow(&buf, &capacity, size + LEAST_BYTES, 1, path, e);
+        if (code != ERR_OK)
+            break;
         size_t got = fread(buf + size, 1, capacity - size - 1, f);
         size += got;
         if (size > max_bytes)

@@ -47,16 +47,12 @@ static char *prompt_of(EditLine *edit)
  * Enter. */
 static unsigned char take_paste(EditLine *edit, int key)
 {
-    enum { BLOCK = 4096, N_END = sizeof PASTE_END - 1 };
+    enum { N_END = sizeof PASTE_END - 1 };
     char *text = NULL, c;
     size_t n = 0, capacity = 0;
     while (el_getc(edit, &c) == 1) {
-        if (n + 2 > capacity) {
-            char *more = mem_resize(text, capacity += BLOCK, 1);
-            if (!more)
-                break;
-            text = more;
-        }
+        if (mem_grow(&text, &capacity, n + 2, 1, "a paste", NULL) != ERR_OK)
+            break;
         text[n++] = c == '\r' ? '\n' : c;
         if (n >= N_END && !memcmp(text + n - N_END, PASTE_END, N_END)) {
             n -= N_END;

@@ -45,15 +45,7 @@ static err_code make_room(struct line_reader *r, struct err *e)
         memmove(r->buf, r->buf + r->at, r->end - r->at);
     r->end -= r->at;
     r->at = 0;
-    if (r->capacity - r->end > READ_BYTES)
-        return ERR_OK;
-    size_t capacity = 2 * (r->end + READ_BYTES);
-    char *more = mem_resize(r->buf, capacity, 1);
-    if (!more)
-        return err_nomem(e, capacity, r->name);
-    r->buf = more;
-    r->capacity = capacity;
-    return ERR_OK;
+    return mem_grow(&r->buf, &r->capacity, r->end + READ_BYTES + 1, 1, r->name, e);
 }
 
 /* Whether there is something to read, or the input's end. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "gguf/gguf_internal.h"
 
 struct writer_tensor {
@@ -18,11 +19,6 @@ struct writer_tensor {
     const void *data; /* NULL: fill gives the bytes; both NULL: the caller writes them */
     gguf_fill_fn *fill;
     void *user;
-};
-
-struct bytes {
-    uint8_t *p;
-    size_t n, size;
 };
 
 struct gguf_writer {
@@ -52,54 +48,36 @@ void gguf_writer_close(struct gguf_writer **w)
     gguf_index_close(&(*w)->keys);
     gguf_index_close(&(*w)->names);
     arena_close(&(*w)->arena);
-    mem_free((*w)->kv.p);
+    bytes_close(&(*w)->kv);
     mem_free((*w)->tensors);
     mem_free(*w);
     *w = NULL;
 }
 
-static err_code put(struct bytes *b, const void *p, size_t n, struct err *e)
-{
-    if (n > b->size - b->n) {
-        size_t size = b->size < 4096 ? 4096 : b->size;
-        while (size - b->n < n)
-            if (!mem_mul(size, 2, &size))
-                return err_nomem(e, SIZE_MAX, "GGUF bytes to write");
-        uint8_t *bigger = mem_resize(b->p, size, 1);
-        if (!bigger)
-            return err_nomem(e, size, "GGUF bytes to write");
-        b->p = bigger;
-        b->size = size;
-    }
-    if (n)
-        memcpy(b->p + b->n, p, n);
-    b->n += n;
-    return ERR_OK;
-}
-
 static err_code put_u32(struct bytes *b, uint32_t v, struct err *e)
 {
-    return put(b, &v, sizeof v, e);
+    return bytes_add(b, &v, sizeof v, e);
 }
 
 static err_code put_u64(struct bytes *b, uint64_t v, struct err *e)
 {
-    return put(b, &v, sizeof v, e);
+    return bytes_add(b, &v, sizeof v, e);
 }
 
 static err_code put_string(struct bytes *b, struct gguf_string s, struct err *e)
 {
     TRY(put_u64(b, s.n, e));
-    return put(b, s.s, s.n, e);
+    return bytes_add(b, s.s, s.n, e);
 }
 
 static err_code put_scalar(struct bytes *b, const struct gguf_value *v, struct err *e)
 {
     float f32 = (float)v->f;
     switch (v->type) {
-    case GGUF_F32: return put(b, &f32, sizeof f32, e);
-    case GGUF_F64: return put(b, &v->f, sizeof v->f, e);
-    default: return put(b, &v->u, gguf_value_type_bytes(v->type), e); /* little-endian: the low bytes come first */
+    case GGUF_F32: return bytes_add(b, &f32, sizeof f32, e);
+    case GGUF_F64: return bytes_add(b, &v->f, sizeof v->f, e);
+    default:
+        return bytes_add(b, &v->u, gguf_value_type_bytes(v->type), e); /* little-endian: the low bytes come first */
     }
 }
 
@@ -119,7 +97,7 @@ static err_code put_array(struct bytes *b, const struct gguf_value *v, int depth
             TRY(put_array(b, &((const struct gguf_value *)v->arr.data)[i], depth + 1, e));
         return ERR_OK;
     }
-    return put(b, v->arr.data, (size_t)v->arr.n * gguf_value_type_bytes(v->arr.type), e);
+    return bytes_add(b, v->arr.data, (size_t)v->arr.n * gguf_value_type_bytes(v->arr.type), e);
 }
 
 /* A copy of the name, which must be new in the index. */
@@ -228,16 +206,8 @@ static void add_tensor(struct gguf_writer *w, const char *name, const uint64_t *
     memcpy(t.ne, ne, (size_t)t.n_dims * sizeof *ne);
     if (size_tensor(&t, &w->err))
         return;
-    if (w->n_tensors == w->n_alloc) {
-        size_t n = w->n_alloc ? w->n_alloc * 2 : 64;
-        struct writer_tensor *bigger = mem_resize(w->tensors, n, sizeof *bigger);
-        if (!bigger) {
-            (void)err_nomem(&w->err, n * sizeof *bigger, "a list of tensors");
-            return;
-        }
-        w->tensors = bigger;
-        w->n_alloc = n;
-    }
+    if (mem_grow(&w->tensors, &w->n_alloc, w->n_tensors + 1, sizeof *w->tensors, "a list of tensors", &w->err))
+        return;
     uint64_t n = 0;
     t.off = w->data_bytes;
     if (__builtin_add_overflow(t.n_bytes, w->alignment - 1, &n) ||
@@ -287,7 +257,7 @@ static err_code sink_put(struct sink *s, const void *p, size_t n, struct err *e)
 {
     s->n_bytes += n;
     if (!s->file)
-        return put(&s->mem, p, n, e);
+        return bytes_add(&s->mem, p, n, e);
     if (fwrite(p, 1, n, s->file) != n)
         return err_set(e, ERR_IO, "%s: writing at byte %" PRIu64 ": %s", s->path, s->n_bytes - n, strerror(errno));
     return ERR_OK;
@@ -309,23 +279,23 @@ static err_code write_head(const struct gguf_writer *w, struct sink *s, struct e
 {
     struct bytes b = {0};
     err_code code;
-    TRY_OUT(put(&b, "GGUF", 4, e));
+    TRY_OUT(bytes_add(&b, "GGUF", 4, e));
     TRY_OUT(put_u32(&b, 3, e));
     TRY_OUT(put_u64(&b, w->n_tensors, e));
     TRY_OUT(put_u64(&b, w->n_kv, e));
-    TRY_OUT(put(&b, w->kv.p, w->kv.n, e));
+    TRY_OUT(bytes_add(&b, w->kv.s, w->kv.n, e));
     for (size_t i = 0; i < w->n_tensors; i++) {
         const struct writer_tensor *t = &w->tensors[i];
         TRY_OUT(put_string(&b, (struct gguf_string){t->name, strlen(t->name)}, e));
         TRY_OUT(put_u32(&b, (uint32_t)t->n_dims, e));
-        TRY_OUT(put(&b, t->ne, (size_t)t->n_dims * sizeof *t->ne, e));
+        TRY_OUT(bytes_add(&b, t->ne, (size_t)t->n_dims * sizeof *t->ne, e));
         TRY_OUT(put_u32(&b, t->type, e));
         TRY_OUT(put_u64(&b, t->off, e));
     }
-    TRY_OUT(sink_put(s, b.p, b.n, e));
+    TRY_OUT(sink_put(s, b.s, b.n, e));
     code = sink_pad(s, w->alignment, e);
 out:
-    mem_free(b.p);
+    bytes_close(&b);
     return code;
 }
 
@@ -338,10 +308,10 @@ err_code gguf_writer_head(struct gguf_writer *w, void **out, size_t *n, struct e
         return err_set(e, w->err.code, "%s", w->err.text);
     err_code code = write_head(w, &s, e);
     if (code != ERR_OK) {
-        mem_free(s.mem.p);
+        bytes_close(&s.mem);
         return code;
     }
-    *out = s.mem.p;
+    *out = s.mem.s;
     *n = s.mem.n;
     return ERR_OK;
 }
@@ -405,10 +375,10 @@ err_code gguf_writer_to_memory(struct gguf_writer *w, void **out, size_t *n, str
     *out = NULL;
     *n = 0;
     if (code != ERR_OK) {
-        mem_free(s.mem.p);
+        bytes_close(&s.mem);
         return code;
     }
-    *out = s.mem.p;
+    *out = s.mem.s;
     *n = s.mem.n;
     return ERR_OK;
 }

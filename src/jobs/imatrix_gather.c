@@ -25,14 +25,7 @@ struct imatrix_gather {
 
 static err_code add_entry(struct imatrix_gather *g, const moebius_product *p)
 {
-    if (g->n_entry == g->capacity) {
-        size_t capacity = g->capacity ? 2 * g->capacity : 256;
-        struct entry *entries = mem_resize(g->entries, capacity, sizeof *entries);
-        if (!entries)
-            return err_nomem(g->e, capacity * sizeof *entries, "importances");
-        g->entries = entries;
-        g->capacity = capacity;
-    }
+    TRY(mem_grow(&g->entries, &g->capacity, g->n_entry + 1, sizeof *g->entries, "importances", g->e));
     struct entry *y = &g->entries[g->n_entry++];
     size_t n = (size_t)(p->k * p->n_matrix);
     *y = (struct entry){.tensor = p->tensor, .k = p->k, .n_matrix = p->n_matrix};

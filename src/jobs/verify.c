@@ -37,14 +37,7 @@ struct verify {
 
 static err_code add_piece(struct verify *v, struct checked_range piece, struct err *e)
 {
-    if (v->n_pieces == v->capacity) {
-        size_t n = v->capacity ? 2 * v->capacity : 1024;
-        struct checked_range *p = mem_resize(v->pieces, n, sizeof *p);
-        if (!p)
-            return err_nomem(e, n * sizeof *p, "what to verify");
-        v->pieces = p;
-        v->capacity = n;
-    }
+    TRY(mem_grow(&v->pieces, &v->capacity, v->n_pieces + 1, sizeof *v->pieces, "what to verify", e));
     v->pieces[v->n_pieces++] = piece;
     v->total_bytes += piece.n_bytes;
     return ERR_OK;

@@ -27,15 +27,7 @@ static bool make_room(struct kept *k)
 {
     if (k->n == KEPT_MAX)
         return kept_drop_least(k);
-    if (k->n < k->capacity)
-        return true;
-    size_t capacity = 2 * k->capacity + 16;
-    struct kept_text **more = mem_resize(k->texts, capacity, sizeof *more);
-    if (!more)
-        return false;
-    k->texts = more;
-    k->capacity = capacity;
-    return true;
+    return mem_grow(&k->texts, &k->capacity, k->n + 1, sizeof *k->texts, "kept texts", NULL) == ERR_OK;
 }
 
 void kept_add(struct kept *k, moebius_session **session)

@@ -9,15 +9,7 @@
 
 static err_code reserve_ids(struct look_ahead *a, size_t n, struct err *e)
 {
-    if (n <= a->capacity)
-        return ERR_OK;
-    size_t capacity = 2 * n;
-    int32_t *ids = mem_resize(a->ids, capacity, sizeof *ids);
-    if (!ids)
-        return err_nomem(e, capacity * sizeof *ids, "a text");
-    a->ids = ids;
-    a->capacity = capacity;
-    return ERR_OK;
+    return n <= a->capacity ? ERR_OK : mem_grow(&a->ids, &a->capacity, 2 * n, sizeof *a->ids, "a text", e);
 }
 
 err_code look_ahead_begin(struct look_ahead *a, moebius_engine *engine, moebius_session *session, struct err *e)

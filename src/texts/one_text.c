@@ -147,14 +147,7 @@ size_t text_n_missing(const struct text *t)
 
 static err_code append(struct text *t, int32_t id, struct err *e)
 {
-    if (t->n_ids == t->capacity) {
-        size_t capacity = 2 * t->capacity;
-        int32_t *more = mem_resize(t->ids, capacity, sizeof *more);
-        if (!more)
-            return err_nomem(e, capacity * sizeof *more, "a text");
-        t->ids = more;
-        t->capacity = capacity;
-    }
+    TRY(mem_grow(&t->ids, &t->capacity, t->n_ids + 1, sizeof *t->ids, "a text", e));
     t->ids[t->n_ids++] = id;
     return ERR_OK;
 }

@@ -166,7 +166,7 @@ static err_code take_file(const struct prefix_files *f, const char *name, struct
     struct part_node *x = *out = mem_calloc(1, sizeof *x);
     if (!x)
         return err_nomem(e, sizeof *x, p.s);
-    snprintf(x->name, sizeof x->name, "%s", name);
+    snprintf(x->name, sizeof x->name, "%.*s", (int)sizeof x->name - 1, name);
     err_code code = stat(p.s, &st) == 0 ? read_node(p.s, x, &why) : err_set(&why, ERR_IO, "%s", strerror(errno));
     if (code == ERR_OK) {
         x->used_ns = st.st_mtim.tv_sec * (int64_t)1000000000 + st.st_mtim.tv_nsec;
@@ -190,18 +190,12 @@ struct found {
 
 static err_code add_found(struct found *x, struct part_node *node, struct err *e)
 {
-    if (x->n == x->capacity) {
-        size_t capacity = 2 * x->capacity + 64;
-        struct part_node **more = mem_resize(x->nodes, capacity, sizeof *more);
-        if (!more) {
-            part_node_free(node);
-            return err_nomem(e, capacity * sizeof *more, "parts of texts");
-        }
-        x->nodes = more;
-        x->capacity = capacity;
-    }
-    x->nodes[x->n++] = node;
-    return ERR_OK;
+    err_code code = mem_grow(&x->nodes, &x->capacity, x->n + 1, sizeof *x->nodes, "parts of texts", e);
+    if (code == ERR_OK)
+        x->nodes[x->n++] = node;
+    else
+        part_node_free(node);
+    return code;
 }
 
 static err_code read_folder(const struct prefix_files *f, DIR *dir, struct found *out, struct err *e)

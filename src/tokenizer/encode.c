@@ -38,14 +38,7 @@ static err_code token_append(struct token_list *l, int32_t id, struct err *e)
 {
     if (id == TOKEN_NONE)
         return ERR_OK;
-    if (l->n == l->capacity) {
-        size_t capacity = l->capacity ? l->capacity * 2 : 64;
-        int32_t *ids = mem_resize(l->ids, capacity, sizeof *ids);
-        if (!ids)
-            return err_nomem(e, capacity * sizeof *ids, "tokens");
-        l->ids = ids;
-        l->capacity = capacity;
-    }
+    TRY(mem_grow(&l->ids, &l->capacity, l->n + 1, sizeof *l->ids, "tokens", e));
     l->ids[l->n++] = id;
     return ERR_OK;
 }
@@ -134,18 +127,6 @@ static bool pair_by_scores(const void *user, const char *text, const struct merg
     return true;
 }
 
-static err_code text_reserve(struct encode_work *w, size_t n, struct err *e)
-{
-    if (n <= w->text_capacity)
-        return ERR_OK;
-    char *text = mem_resize(w->text, n, 1);
-    if (!text)
-        return err_nomem(e, n, "a piece of text");
-    w->text = text;
-    w->text_capacity = n;
-    return ERR_OK;
-}
-
 /* Copies a fragment into the work space with U+2581 for spaces. */
 static err_code spaces_mark(struct encode_work *w, const char *text, size_t n, bool prefix, size_t *n_out,
                             struct err *e)
@@ -156,7 +137,7 @@ static err_code spaces_mark(struct encode_work *w, const char *text, size_t n, b
     if (!mem_mul(n_spaces, SPACE_MARK_BYTES - 1, &capacity) || !mem_add(capacity, n, &capacity) ||
         !mem_add(capacity, prefix, &capacity))
         return err_set(e, ERR_LIMIT, "a text of %zu bytes is too long to tokenise", n);
-    TRY(text_reserve(w, capacity, e));
+    TRY(mem_grow(&w->text, &w->text_capacity, capacity, 1, "a piece of text", e));
     char *out = w->text;
     for (size_t i = 0; i < n + prefix; i++) {
         char c = prefix && i == 0 ? ' ' : text[i - prefix];
@@ -197,7 +178,7 @@ static err_code word_find(const struct tokenizer *t, struct encode_work *w, cons
     *id = TOKEN_NONE;
     if (n > t->vocab.max_text_bytes)
         return ERR_OK;
-    TRY(text_reserve(w, 2 * n, e)); /* a mapped byte has at most two */
+    TRY(mem_grow(&w->text, &w->text_capacity, 2 * n, 1, "a piece of text", e)); /* a mapped byte has at most two */
     size_t used = 0;
     for (size_t i = 0; i < n; i++) {
         struct text mapped = t->vocab.symbols.texts[t->byte_symbols[(unsigned char)word[i]]];

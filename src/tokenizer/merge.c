@@ -16,14 +16,7 @@ static bool item_before(const struct heap_item *a, const struct heap_item *b)
 
 err_code heap_push(struct heap *h, struct heap_item item, struct err *e)
 {
-    if (h->n == h->capacity) {
-        size_t capacity = h->capacity ? h->capacity * 2 : 256;
-        struct heap_item *items = mem_resize(h->items, capacity, sizeof *items);
-        if (!items)
-            return err_nomem(e, capacity * sizeof *items, "tokenising");
-        h->items = items;
-        h->capacity = capacity;
-    }
+    TRY(mem_grow(&h->items, &h->capacity, h->n + 1, sizeof *h->items, "tokenising", e));
     size_t i = h->n++;
     for (; i > 0 && item_before(&item, &h->items[(i - 1) / 2]); i = (i - 1) / 2)
         h->items[i] = h->items[(i - 1) / 2];
@@ -66,14 +59,7 @@ err_code merge_append(struct merge_work *w, size_t off, size_t n_bytes, uint32_t
 {
     if (w->n == MERGE_END)
         return err_set(e, ERR_LIMIT, "a word of the text has more than %u characters", MERGE_END);
-    if (w->n == w->capacity) {
-        size_t capacity = w->capacity ? w->capacity * 2 : 256;
-        struct merge_node *nodes = mem_resize(w->nodes, capacity, sizeof *nodes);
-        if (!nodes)
-            return err_nomem(e, capacity * sizeof *nodes, "tokenising");
-        w->nodes = nodes;
-        w->capacity = capacity;
-    }
+    TRY(mem_grow(&w->nodes, &w->capacity, w->n + 1, sizeof *w->nodes, "tokenising", e));
     uint32_t i = (uint32_t)w->n++;
     if (i > 0)
         w->nodes[i - 1].next = i;

@@ -172,14 +172,7 @@ static err_code candidate_push(const struct specials *s, struct special_work *w,
 
 static err_code hit_append(struct special_work *w, struct special_hit hit, struct err *e)
 {
-    if (w->n == w->capacity) {
-        size_t capacity = w->capacity ? w->capacity * 2 : 64;
-        struct special_hit *hits = mem_resize(w->hits, capacity, sizeof *hits);
-        if (!hits)
-            return err_nomem(e, capacity * sizeof *hits, "special tokens of a text");
-        w->hits = hits;
-        w->capacity = capacity;
-    }
+    TRY(mem_grow(&w->hits, &w->capacity, w->n + 1, sizeof *w->hits, "special tokens of a text", e));
     w->hits[w->n++] = hit;
     return ERR_OK;
 }

@@ -164,15 +164,9 @@ VkPipeline vk_pipeline_get(struct vk *v, const struct vk_program *p)
         if (all->all[i].program.shader == p->shader &&
             !memcmp(all->all[i].program.constant, p->constant, sizeof p->constant))
             return all->all[i].pipeline;
-    if (all->n == all->room) {
-        size_t room = all->room ? 2 * all->room : 64;
-        struct vk_pipeline *more = mem_resize(all->all, room, sizeof *more);
-        if (!more) {
-            vk_fail(v, ERR_NOMEM, "no memory for pipelines");
-            return VK_NULL_HANDLE;
-        }
-        all->all = more;
-        all->room = room;
+    if (mem_grow(&all->all, &all->room, all->n + 1, sizeof *all->all, "pipelines", NULL) != ERR_OK) {
+        vk_fail(v, ERR_NOMEM, "no memory for pipelines");
+        return VK_NULL_HANDLE;
     }
     VkPipeline pipeline = make_pipeline(v, p);
     if (pipeline)

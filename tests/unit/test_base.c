@@ -53,6 +53,30 @@ static void sizes_are_checked(void **state)
     arena_close(&a);
 }
 
+static void arrays_grow_to_twice_their_size_or_stay_as_they_are(void **state)
+{
+    uint64_t *items = NULL;
+    size_t capacity = 0, at_most = 0;
+    struct err e;
+    for (size_t i = 0; i < 1000; i++) {
+        size_t before = capacity;
+        assert_int_equal(mem_grow(&items, &capacity, i + 1, sizeof *items, "items", &e), ERR_OK);
+        assert_true(capacity > i && (capacity == before || capacity >= 2 * before));
+        at_most += capacity != before;
+        items[i] = i;
+    }
+    assert_true(at_most < 10);
+    assert_int_equal(mem_grow(&items, &capacity, 5 * capacity, sizeof *items, "items", &e), ERR_OK);
+    uint64_t *kept = items;
+    size_t kept_capacity = capacity;
+    assert_int_equal(mem_grow(&items, &capacity, SIZE_MAX / 4, sizeof *items, "items", &e), ERR_NOMEM);
+    assert_non_null(strstr(e.text, "for items"));
+    assert_true(items == kept && capacity == kept_capacity);
+    for (size_t i = 0; i < 1000; i++)
+        assert_int_equal(items[i], i);
+    mem_free(items);
+}
+
 static void mapped_memory_is_zero_aligned_and_counted(void **state)
 {
     size_t before = mem_mapped_bytes(MEM_SCRATCH), n = (size_t)5 << 20;
@@ -665,6 +689,7 @@ int main(void)
         cmocka_unit_test(error_carries_code_and_sentence),
         cmocka_unit_test(text_is_printed_into_memory_of_its_own),
         cmocka_unit_test(sizes_are_checked),
+        cmocka_unit_test(arrays_grow_to_twice_their_size_or_stay_as_they_are),
         cmocka_unit_test(mapped_memory_is_zero_aligned_and_counted),
         cmocka_unit_test(memory_comes_from_pages_set_aside_as_far_as_they_go),
         cmocka_unit_test(small_pieces_share_pages_and_nothing_else),
