@@ -32,6 +32,9 @@ struct err {
  * from files or users may go into the sentence as it is. */
 err_code err_set(struct err *e, err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
+/* Takes over an error of the library's interface, a moebius_error, whose statuses are the codes; returns its code. */
+#define err_adopt(e, from) err_set((e), (err_code)(from)->status, "%s", (from)->text)
+
 /* Puts "PREFIX: " before the sentence already in `e`; returns e->code. */
 err_code err_prefix(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 

@@ -12,7 +12,7 @@ static err_code tokenize(const struct batch_text *t, const moebius_vocab *vocab,
 {
     moebius_error error;
     if (moebius_tokenize(vocab, t->request.text, t->request.n_text, true, false, &p->ids, &p->n, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return err_adopt(e, &error);
     return ERR_OK;
 }
 

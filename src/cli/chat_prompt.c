@@ -27,7 +27,7 @@ err_code chat_prompt_render(struct chat_prompt *p, const moebius_template *tmpl,
     if (status == MOEBIUS_OK)
         return ERR_OK;
     chat_prompt_close(p);
-    return cli_error(e, &error);
+    return err_adopt(e, &error);
 }
 
 bool chat_prompt_is_messages(const json_t *messages)

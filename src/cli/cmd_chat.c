@@ -451,7 +451,7 @@ static err_code open_template(struct chat *c, struct err *e)
         return cli_open_template(c->template, c->model.path, vocab, &c->tmpl, e);
     note(c, "this model has no chat template: it goes on with the text as it stands; --template FILE names one");
     if (moebius_template_open(&c->tmpl, plain_template, sizeof plain_template - 1, vocab, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return err_adopt(e, &error);
     return ERR_OK;
 }
 

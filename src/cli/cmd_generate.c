@@ -70,14 +70,14 @@ static err_code open_session(struct generate *g, struct err *e)
     moebius_error error;
     moebius_part saved = {0};
     if (g->load_path && moebius_part_read(g->load_path, &saved, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return err_adopt(e, &error);
     g->n_loaded = saved.n_tok;
     TRY(cli_context_size(&g->model, g->opened.engine, g->n_loaded ? "the saved session with the prompt" : "the prompt",
                          g->n_loaded + (int64_t)g->n_ids, g->n, &n_ctx, e));
     n_ctx = plan_context(g, n_ctx);
     TRY(cli_open_session(&g->model, n_ctx, &g->opened, e));
     if (g->load_path && moebius_session_load(g->opened.session, g->load_path, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return err_adopt(e, &error);
     g->n_loaded = moebius_session_pos(g->opened.session);
     if (g->n_ids > 0 || moebius_session_logits(g->opened.session))
         return ERR_OK;
@@ -234,7 +234,7 @@ static err_code end_session(struct generate *g, struct err *e)
     look_ahead_end(&g->ahead);
     if (g->save_path && g->model.n_draft &&
         moebius_session_sync(g->opened.session, g->ahead.ids, g->ahead.n_ids, NULL, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return err_adopt(e, &error);
     return ERR_OK;
 }
 
@@ -288,7 +288,7 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
         fprintf(stderr, "[the context of %lld tokens is full]\n", (long long)moebius_session_n_ctx(g->opened.session));
     moebius_error error;
     if (g->save_path && moebius_session_save(g->opened.session, g->save_path, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return err_adopt(e, &error);
     return ERR_OK;
 }
 

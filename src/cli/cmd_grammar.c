@@ -67,7 +67,7 @@ static err_code time_masks(struct grammar_command *j, const char *text, size_t n
     err_code code = ERR_OK;
     if (moebius_tokenize(j->vocab, text, n, false, false, &ids, &n_ids, &error) != MOEBIUS_OK ||
         moebius_matcher_open(&m, j->grammar, &error) != MOEBIUS_OK)
-        code = cli_error(e, &error);
+        code = err_adopt(e, &error);
     for (size_t i = 0; code == ERR_OK && i < n_ids; i++) {
         code = mem_grow(&j->mask_us, &j->n_mask_max, j->n_mask + 1, sizeof *j->mask_us, "times", e);
         if (code != ERR_OK)
@@ -91,9 +91,9 @@ static err_code check_instance(struct grammar_command *j, int line, const char *
     moebius_matcher *m;
     size_t n_fit;
     if (moebius_matcher_open(&m, j->grammar, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return err_adopt(e, &error);
     bool accepted = moebius_matcher_feed(m, text, n, &n_fit) && moebius_matcher_may_end(m);
-    err_code code = moebius_matcher_status(m, &error) == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+    err_code code = moebius_matcher_status(m, &error) == MOEBIUS_OK ? ERR_OK : err_adopt(e, &error);
     moebius_matcher_close(&m);
     TRY(code);
     j->n_refused += !accepted;
@@ -184,11 +184,11 @@ static err_code open_grammar(struct grammar_command *j, struct err *e)
     if (!!j->schema + !!j->gbnf + !!j->regex != 1)
         return err_set(e, ERR_USAGE, "name one of --schema FILE, --gbnf FILE and --regex REGEX");
     if (j->model && moebius_vocab_open(&j->vocab, j->model, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return err_adopt(e, &error);
     if (j->vocab) { /* the first grammar of a vocabulary makes its tree: that is not its own time */
         moebius_grammar *any;
         if (moebius_grammar_open(&any, j->vocab, MOEBIUS_GRAMMAR_SCHEMA, "", 0, 0, &error) != MOEBIUS_OK)
-            return cli_error(e, &error);
+            return err_adopt(e, &error);
         moebius_grammar_close(&any);
     }
     if (j->vocab && !(j->mask = mem_calloc((size_t)moebius_vocab_size(j->vocab) / 64 + 1, sizeof *j->mask)))
@@ -205,7 +205,7 @@ static err_code open_grammar(struct grammar_command *j, struct err *e)
     j->compile_ns = clock_ns() - start;
     if (status == MOEBIUS_OK)
         return ERR_OK;
-    cli_error(e, &error);
+    err_adopt(e, &error);
     return file ? err_prefix(e, "%s", file) : e->code;
 }
 

@@ -73,7 +73,7 @@ static err_code compute(struct logits *l, struct err *e)
         if (status == MOEBIUS_CANCELLED)
             return output_file_finish(&l->file, e); /* a row could not be written: it tells why */
         if (status != MOEBIUS_OK)
-            return cli_error(e, &error);
+            return err_adopt(e, &error);
     }
     return ERR_OK;
 }

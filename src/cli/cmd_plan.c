@@ -80,7 +80,7 @@ static err_code plan_with(const struct plan_command *c, const moebius_plan_optio
     moebius_error error;
     moebius_plan *p;
     if (moebius_plan_open(&p, c->path, o, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return err_adopt(e, &error);
     printf(c->json ? "%s\n" : "%s", c->json ? moebius_plan_json(p) : moebius_plan_text(p));
     *is_refused = moebius_plan_is_refused(p);
     err_code code = write_picture(c, p, e);

@@ -37,12 +37,12 @@ static err_code probe(struct probe_command *c, struct err *e)
     moebius_status status = moebius_machine_probe(&machine, &o, &error);
     say_progress_end();
     if (status != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return err_adopt(e, &error);
     if (!c->out || c->json)
         printf("%s\n", moebius_machine_json(machine));
     status = moebius_machine_save(machine, c->out, &error);
     moebius_machine_close(&machine);
-    return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+    return status == MOEBIUS_OK ? ERR_OK : err_adopt(e, &error);
 }
 
 static int run(const struct command *command, int argc, char **argv)

@@ -26,7 +26,7 @@ static err_code print_tokens(const struct template_command *j, struct err *e)
     int32_t *ids;
     size_t n;
     if (moebius_prompt_tokenize(j->prompt, j->vocab, &ids, &n, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return err_adopt(e, &error);
     tokenize_print(j->vocab, ids, n, j->pieces);
     moebius_free(ids);
     return ERR_OK;
@@ -89,7 +89,7 @@ static err_code render(struct template_command *j, struct err *e)
                                           .vars = j->vars.vars,
                                           .n_vars = j->vars.n};
     if (moebius_template_render(j->tmpl, &input, &j->prompt, &error) != MOEBIUS_OK)
-        code = cli_error(e, &error);
+        code = err_adopt(e, &error);
     if (code == ERR_OK || code == ERR_FORMAT) /* after rendering, which bounds how much JSON there may be */
         TRY(check_messages(j->messages, j->messages_text, e));
     if (code != ERR_OK)
@@ -116,7 +116,7 @@ static err_code print_prompt(struct template_command *j, struct err *e)
     if (!j->messages && !j->family)
         return err_set(e, ERR_USAGE, "no messages: name a JSON file with --messages FILE");
     if (j->model && moebius_vocab_open(&j->vocab, j->model, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return err_adopt(e, &error);
     TRY(cli_open_template(j->template, j->model, j->vocab, &j->tmpl, e));
     if (j->family) {
         puts(moebius_template_family(j->tmpl));

@@ -63,7 +63,7 @@ static err_code open_vocab(const char *path, moebius_vocab **vocab, struct err *
     moebius_error error;
     if (!path)
         return err_set(e, ERR_USAGE, "no model: name one with -m FILE");
-    return moebius_vocab_open(vocab, path, &error) == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+    return moebius_vocab_open(vocab, path, &error) == MOEBIUS_OK ? ERR_OK : err_adopt(e, &error);
 }
 
 static int run_tokenize(const struct command *c, int argc, char **argv)
@@ -93,7 +93,7 @@ static int run_tokenize(const struct command *c, int argc, char **argv)
         code = read_text(argc, argv, file, &owned, &text, &n, &e);
     moebius_error error;
     if (code == ERR_OK && moebius_tokenize(vocab, text, n, !no_special, parse_special, &ids, &n_ids, &error) != 0)
-        code = cli_error(&e, &error);
+        code = err_adopt(&e, &error);
     if (code == ERR_OK)
         tokenize_print(vocab, ids, n_ids, pieces);
     moebius_free(ids);
@@ -152,7 +152,7 @@ static int run_detokenize(const struct command *c, int argc, char **argv)
                            (int)moebius_vocab_size(vocab) - 1);
     moebius_error error;
     if (code == ERR_OK && moebius_detokenize(vocab, ids, n_ids, special, &text, &n, &error) != 0)
-        code = cli_error(&e, &error);
+        code = err_adopt(&e, &error);
     if (code == ERR_OK) {
         struct text_out out;
         text_out_open(&out, stdout, raw);

@@ -20,12 +20,6 @@
 #include "cli/rank_run.h"
 #include "cli/run_plan.h"
 #include "cli/say.h"
-#include "texts/library_err.h"
-
-err_code cli_error(struct err *e, const moebius_error *from)
-{
-    return library_err(e, from);
-}
 
 /* ---- opening ------------------------------------------------------------------------------------------------- */
 
@@ -196,7 +190,7 @@ err_code cli_open_engine(const struct model_options *o, struct opened *out, stru
         options.progress = load_progress;
         options.user = &progress;
         if (moebius_engine_open(&out->engine, o->path, &options, &error) != MOEBIUS_OK)
-            code = cli_error(e, &error);
+            code = err_adopt(e, &error);
         say_progress_end();
         if (code != ERR_OK)
             run_plan_advise(o, NULL, o->n_ctx, e);
@@ -235,7 +229,7 @@ err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct o
     options.n_ctx = n_ctx;
     if (moebius_session_open(&out->session, out->engine, &options, &error) == MOEBIUS_OK)
         return ERR_OK;
-    cli_error(e, &error);
+    err_adopt(e, &error);
     run_plan_advise(o, out->engine, n_ctx, e);
     return e->code;
 }
@@ -351,7 +345,7 @@ err_code cli_read_tokens(const char *path, const moebius_vocab *vocab, int32_t *
     err_code code = cli_read_file(path, &text, &n_text, e);
     if (code == ERR_OK &&
         moebius_tokenize(vocab, text, unify_line_ends(text, n_text), true, false, ids, n, &error) != MOEBIUS_OK)
-        code = cli_error(e, &error);
+        code = err_adopt(e, &error);
     mem_free(text);
     return code;
 }
@@ -390,7 +384,7 @@ err_code cli_open_template(const char *file, const char *model, const moebius_vo
     mem_free(text);
     if (status == MOEBIUS_OK)
         return ERR_OK;
-    cli_error(e, &error);
+    err_adopt(e, &error);
     return err_prefix(e, "%s: the chat template", file ? file : model);
 }
 
@@ -496,7 +490,7 @@ err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, 
     moebius_error error;
     moebius_status status = moebius_tokenize(vocab, text, n_text, !p->continues, false, ids, n, &error);
     mem_free(text);
-    return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+    return status == MOEBIUS_OK ? ERR_OK : err_adopt(e, &error);
 }
 
 /* ---- interrupts ---------------------------------------------------------------------------------------------- */
@@ -594,7 +588,7 @@ err_code cli_eval_prompt(const struct model_options *o, moebius_session *session
     prompt_progress_begin(&progress, o, session, n);
     moebius_status status = moebius_session_eval(session, ids, n, &error);
     prompt_progress_end(session);
-    return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+    return status == MOEBIUS_OK ? ERR_OK : err_adopt(e, &error);
 }
 
 err_code cli_sync_prompt(const struct model_options *o, moebius_session *session, const int32_t *ids, size_t n,
@@ -605,5 +599,5 @@ err_code cli_sync_prompt(const struct model_options *o, moebius_session *session
     prompt_progress_begin(&progress, o, session, n);
     moebius_status status = moebius_session_sync(session, ids, n, n_kept, &error);
     prompt_progress_end(session);
-    return status == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+    return status == MOEBIUS_OK ? ERR_OK : err_adopt(e, &error);
 }

@@ -157,9 +157,6 @@ int cli_count_gpus(const char *devices);
 MUST_USE err_code cli_context_size(const struct model_options *o, const moebius_engine *engine, const char *what,
                                    int64_t n_prompt, int64_t n_more, int64_t *n_ctx, struct err *e);
 
-/* Takes over a public error; returns its code. */
-err_code cli_error(struct err *e, const moebius_error *from);
-
 /* Whether standard input is a file, a pipe or a socket: something that ends, and that somebody has put there. */
 bool cli_is_piped(void);
 /* `file`, or "-" where none was named and something is piped; NULL: neither. */

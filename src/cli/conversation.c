@@ -268,7 +268,7 @@ static err_code answer(struct conversation *c, const struct chat_prompt *p, moeb
         moebius_sampler_accept(c->sampler, id);
         c->stats.n_said++;
         if (moebius_reply_feed(reply, id, &end, &error) != MOEBIUS_OK)
-            code = cli_error(e, &error);
+            code = err_adopt(e, &error);
         if (end || code != ERR_OK || (turn->out_of_tokens = (int64_t)n + 1 == c->max_answer))
             break;
         said[n++] = id;
@@ -303,7 +303,7 @@ err_code conversation_say(struct conversation *c, const char *text, moebius_repl
     err_code code = render_to_fit(c, 0, &p, &turn->n_dropped, e);
     if (code == ERR_OK &&
         moebius_reply_open(&reply, c->tmpl, moebius_prompt_text(p.rendered, NULL), fn, user, &error) != MOEBIUS_OK)
-        code = cli_error(e, &error);
+        code = err_adopt(e, &error);
     if (code == ERR_OK) {
         code = answer(c, &p, reply, turn, e);
         moebius_reply_finish(reply);

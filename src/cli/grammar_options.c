@@ -26,7 +26,7 @@ static err_code compile(const struct grammar_options *o, const moebius_vocab *vo
     if (moebius_grammar_open(out, vocab, is_schema ? MOEBIUS_GRAMMAR_SCHEMA : MOEBIUS_GRAMMAR_GBNF, o->text, o->n,
                              MOEBIUS_GRAMMAR_LENIENT, &error) == MOEBIUS_OK)
         return ERR_OK;
-    cli_error(e, &error);
+    err_adopt(e, &error);
     return file ? err_prefix(e, "%s", file) : e->code;
 }
 
@@ -74,7 +74,7 @@ err_code cli_begin_grammar(moebius_grammar *grammar, moebius_sampler *sampler, m
         return ERR_OK;
     if (moebius_matcher_open(out, grammar, &error) != MOEBIUS_OK ||
         moebius_sampler_set_matcher(sampler, *out, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return err_adopt(e, &error);
     return ERR_OK;
 }
 
@@ -82,7 +82,7 @@ err_code cli_grammar_end(moebius_matcher *matcher, struct err *e)
 {
     moebius_error error;
     if (moebius_matcher_status(matcher, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return err_adopt(e, &error);
     if (moebius_matcher_must_end(matcher))
         return ERR_OK;
     return err_set(e, ERR_FAIL, "no token of the vocabulary goes on as the grammar wants");

@@ -20,7 +20,7 @@ err_code rank_run_begin(struct err *e)
     moebius_error error;
     if (ranks || !moebius_ranks_are_wanted() || moebius_ranks_open(&ranks, end_now, NULL, &error) == MOEBIUS_OK)
         return ERR_OK;
-    return cli_error(e, &error);
+    return err_adopt(e, &error);
 }
 
 bool rank_run_is_first(void)

@@ -82,5 +82,5 @@ err_code cli_open_sampler(struct sampling_options *o, const moebius_engine *engi
     moebius_error error;
     moebius_sampler_options options;
     TRY(cli_sampler_options(o, &options, e));
-    return moebius_sampler_open(out, engine, &options, &error) == MOEBIUS_OK ? ERR_OK : cli_error(e, &error);
+    return moebius_sampler_open(out, engine, &options, &error) == MOEBIUS_OK ? ERR_OK : err_adopt(e, &error);
 }

@@ -42,7 +42,7 @@ err_code serve_report_plan(void *user, const char *path, json_t **out, struct er
                                                               : "",
                                           .receipts = ""};
     if (moebius_plan_open(&p, path, &options, &error) != MOEBIUS_OK)
-        return cli_error(e, &error);
+        return err_adopt(e, &error);
     err_code code = read_object(moebius_plan_json(p), out, e);
     moebius_plan_close(&p);
     return code;

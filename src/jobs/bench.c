@@ -74,7 +74,7 @@ static err_code eval(struct bench_run *b, struct bench_text *t, int64_t n, struc
     for (int64_t i = 0; i < n; i++)
         b->chunk[i] = next_id(b, t);
     if (moebius_session_eval(t->session, b->chunk, (size_t)n, &error) != MOEBIUS_OK)
-        return err_set(e, (err_code)error.status, "%s", error.text);
+        return err_adopt(e, &error);
     return ERR_OK;
 }
 
@@ -88,7 +88,7 @@ static err_code eval_all(struct bench_run *b, struct err *e)
         b->items[i] = (moebius_batch_item){.session = t->session, .ids = &t->id, .n = 1};
     }
     if (moebius_eval_batch(b->engine, b->items, (size_t)b->params->n_texts, &error) != MOEBIUS_OK)
-        return err_set(e, (err_code)error.status, "%s", error.text);
+        return err_adopt(e, &error);
     return ERR_OK;
 }
 
@@ -132,7 +132,7 @@ static err_code measure_roof(struct bench_run *b, struct err *e)
     if (!b->has_cpu || ((b->is_streaming || b->has_gpu) && r->best.int8_per_s > 0))
         return ERR_OK;
     if (moebius_engine_measure_roof(b->engine, &b->roof, &error) != MOEBIUS_OK)
-        return err_set(e, (err_code)error.status, "%s", error.text);
+        return err_adopt(e, &error);
     b->sum = each(b->sum, b->roof, plus);
     r->mean = divided(b->sum, (double)++b->n_roof);
     r->best = r->best.int8_per_s > 0 ? each(r->best, b->roof, most) : b->roof;
@@ -212,7 +212,7 @@ static err_code read_places(const struct bench_run *b, moebius_place_stats *plac
     int n = moebius_n_place(b->engine);
     for (int i = 0; n > 1 && i < n; i++)
         if (moebius_place_did(b->engine, i, -1, &places[i], &error) != MOEBIUS_OK)
-            return err_set(e, (err_code)error.status, "%s", error.text);
+            return err_adopt(e, &error);
     return ERR_OK;
 }
 
@@ -367,7 +367,7 @@ static err_code look_at_devices(struct bench_run *b, struct err *e)
         n_with_layers += d.n_layer > 0;
         *(d.is_gpu ? &b->has_gpu : &b->has_cpu) = true;
         if (d.is_gpu && moebius_device_measure_roof(b->engine, i, &to->roof, &error) != MOEBIUS_OK)
-            return err_set(e, (err_code)error.status, "%s", error.text);
+            return err_adopt(e, &error);
         if (d.is_gpu && b->out->gpu.bytes_per_s <= 0)
             b->out->gpu = to->roof;
     }
@@ -385,7 +385,7 @@ static err_code open_texts(struct bench_run *b, moebius_session *first, struct e
     for (int64_t i = 1; i < b->params->n_texts; i++) {
         b->texts[i].next = b->params->n_ids * (size_t)i / (size_t)b->params->n_texts;
         if (moebius_session_fork(&b->texts[i].session, first, &error) != MOEBIUS_OK)
-            return err_set(e, (err_code)error.status, "%s", error.text);
+            return err_adopt(e, &error);
     }
     return ERR_OK;
 }

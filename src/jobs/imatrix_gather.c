@@ -79,7 +79,7 @@ static err_code run_windows(struct imatrix_gather *g, moebius_session *session, 
         moebius_session_eval_each(session, window, (size_t)g->n_ctx, 0, keep_on, g, &error);
         TRY(g->code);
         if (error.status != MOEBIUS_OK)
-            return err_set(e, (err_code)error.status, "%s", error.text);
+            return err_adopt(e, &error);
     }
     return ERR_OK;
 }

@@ -115,7 +115,7 @@ static err_code run_window(struct run *r, const int32_t *ids, struct err *e)
     else if (error.status == MOEBIUS_OK)
         moebius_session_eval_each(r->session, r->window, n, first, score_each, r, &error);
     r->sums.n_window++;
-    return error.status == MOEBIUS_OK ? ERR_OK : err_set(e, (err_code)error.status, "%s", error.text);
+    return error.status == MOEBIUS_OK ? ERR_OK : err_adopt(e, &error);
 }
 
 /* The standard error of a mean of n. */

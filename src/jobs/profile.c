@@ -112,7 +112,7 @@ err_code profile_record(moebius_engine *engine, moebius_session *session, const 
     mem_free(r.predicted);
     mem_free(r.marks);
     if (r.code == ERR_OK && error.status != MOEBIUS_OK)
-        r.code = err_set(e, (err_code)error.status, "%s", error.text);
+        r.code = err_adopt(e, &error);
     if (r.code != ERR_OK)
         trace_close(&out->trace);
     return r.code;

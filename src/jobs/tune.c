@@ -105,7 +105,7 @@ static err_code tune_number(struct number_race *r, const char *name, int n, stru
     TRY(next_step(r->p, name, e));
     int best = race_run(&race);
     if (best < 0)
-        return err_set(e, (err_code)r->error.status, "%s", r->error.text);
+        return err_adopt(e, &r->error);
     *out = (struct tune_number){name, r->values[0], r->values[best], race.score[0] / race.score[best]};
     use_value(r, out->chosen);
     return ERR_OK;
@@ -147,7 +147,7 @@ static err_code measure(const moebius_engine *engine, moebius_session *session, 
     moebius_session_truncate(session, 0);
     double before = experts_ns(engine);
     if (moebius_session_eval_each(session, ids, (size_t)n, 0, NULL, NULL, &error) != MOEBIUS_OK)
-        return err_set(e, (err_code)error.status, "%s", error.text);
+        return err_adopt(e, &error);
     double ns = experts_ns(engine) - before;
     if (*best == 0 || ns < *best)
         *best = ns;

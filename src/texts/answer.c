@@ -1,7 +1,5 @@
 #include "texts/answer.h"
 
-#include "texts/library_err.h"
-
 size_t answer_longest_piece(const moebius_vocab *vocab)
 {
     size_t longest = 1;
@@ -41,9 +39,9 @@ err_code answer_open(struct answer *a, const struct answer_params *params, struc
     if (!params->tmpl)
         return ERR_OK;
     if (moebius_reply_open(&a->reply, params->tmpl, params->prompt, on_reply, a, &error) != MOEBIUS_OK)
-        return library_err(e, &error);
+        return err_adopt(e, &error);
     if (params->tools && moebius_reply_set_tools(a->reply, params->tools, &error) != MOEBIUS_OK)
-        return library_err(e, &error);
+        return err_adopt(e, &error);
     return ERR_OK;
 }
 
@@ -56,7 +54,7 @@ err_code answer_feed(struct answer *a, int32_t id, bool *end, struct err *e)
     if (!a->reply && (!is_end || a->params.ignore_eos))
         text_stream_feed(&a->stream, piece, n);
     else if (a->reply && moebius_reply_feed(a->reply, id, &is_end, &error) != MOEBIUS_OK)
-        return library_err(e, &error);
+        return err_adopt(e, &error);
     *end = (is_end && !a->params.ignore_eos) || a->stream.stop;
     return ERR_OK;
 }

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "texts/library_err.h"
 
 err_code constraint_open(struct constraint *c, const struct text_request *request, moebius_sampler *sampler,
                          struct err *e)
@@ -36,13 +35,13 @@ void constraint_close(struct constraint *c)
 static err_code follow(struct constraint *c, struct err *e)
 {
     moebius_error error;
-    return moebius_sampler_set_matcher(c->sampler, c->matcher, &error) == MOEBIUS_OK ? ERR_OK : library_err(e, &error);
+    return moebius_sampler_set_matcher(c->sampler, c->matcher, &error) == MOEBIUS_OK ? ERR_OK : err_adopt(e, &error);
 }
 
 /* A grammar that is too much for one text will be so again, as a full queue is not. */
 static err_code matcher_err(struct err *e, const moebius_error *error)
 {
-    return error->status == MOEBIUS_LIMIT ? err_set(e, ERR_UNSUPPORTED, "%s", error->text) : library_err(e, error);
+    return error->status == MOEBIUS_LIMIT ? err_set(e, ERR_UNSUPPORTED, "%s", error->text) : err_adopt(e, error);
 }
 
 static err_code open_matcher(struct constraint *c, struct err *e)
@@ -225,7 +224,7 @@ err_code constraint_forced(const struct constraint *c, const struct answer *answ
     if (n_bytes < LEAST_BYTES)
         return ERR_OK;
     if (moebius_tokenize(answer->params.vocab, bytes, n_bytes, false, false, ids, n, &error) != MOEBIUS_OK)
-        return library_err(e, &error);
+        return err_adopt(e, &error);
     if (*n)
         --*n; /* what follows may be a part of the last one */
     return ERR_OK;

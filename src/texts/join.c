@@ -1,7 +1,6 @@
 /* Texts get their sessions: new ones, or forks of others that begin alike; and give them back when memory is short. */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "texts/library_err.h"
 #include "texts/texts_internal.h"
 
 bool texts_is_short(err_code code)
@@ -178,7 +177,7 @@ static err_code open_session(const struct texts *x, struct text *t, struct err *
     options.n_ctx = text_context(t);
     options.n_batch = x->options.n_batch;
     return moebius_session_open(&t->session, x->setup.engine, &options, &error) == MOEBIUS_OK ? ERR_OK
-                                                                                              : library_err(e, &error);
+                                                                                              : err_adopt(e, &error);
 }
 
 /* The text has its session. */

@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/minmax.h"
-#include "texts/library_err.h"
 
 static err_code reserve_ids(struct look_ahead *a, size_t n, struct err *e)
 {
@@ -120,7 +119,7 @@ static err_code compute(struct look_ahead *a, int32_t id, struct err *e)
                                                                 .user = a}
                                          : (moebius_batch_item){.session = a->session, .ids = &id, .n = 1};
     moebius_status status = moebius_eval_batch(a->engine, &item, 1, &error);
-    return status == MOEBIUS_OK ? ERR_OK : library_err(e, &error);
+    return status == MOEBIUS_OK ? ERR_OK : err_adopt(e, &error);
 }
 
 err_code look_ahead_eval(struct look_ahead *a, int32_t id, int64_t *ns, struct err *e)

@@ -5,7 +5,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/minmax.h"
-#include "texts/library_err.h"
 
 /* Contexts are multiples of this, so that most texts need not grow what they take over. */
 enum { CTX_UNIT = 512 };
@@ -59,7 +58,7 @@ static err_code open_sampler(struct text *t, const struct text_setup *s, struct 
 {
     moebius_error error;
     if (moebius_sampler_open(&t->sampler, s->engine, &t->request.sampling, &error) != MOEBIUS_OK)
-        return library_err(e, &error);
+        return err_adopt(e, &error);
     for (size_t i = 0; i < t->n_ids; i++)
         moebius_sampler_accept(t->sampler, t->ids[i]);
     return ERR_OK;
@@ -247,7 +246,7 @@ static err_code end_reasoning(struct text *t, const struct text_setup *s, struct
     t->request.reasoning_budget = -1; /* once */
     if (moebius_tokenize(moebius_engine_vocab(s->engine), mark, strlen(mark), false, true, &ids, &n, &error) !=
         MOEBIUS_OK)
-        return library_err(e, &error);
+        return err_adopt(e, &error);
     return take_tokens(t, s, ids, n, e);
 }
 

@@ -1,7 +1,6 @@
 /* Passes over the model: which tokens they take, and what becomes of them. */
 #include "base/clock.h"
 #include "base/minmax.h"
-#include "texts/library_err.h"
 #include "texts/texts_internal.h"
 
 enum {
@@ -293,7 +292,7 @@ static err_code eval(struct texts *x, struct err *e)
     moebius_session_set_cancel(asks, is_unwanted, x);
     moebius_status status = moebius_eval_batch(x->setup.engine, x->items, x->n_items, &error);
     moebius_session_set_cancel(asks, NULL, NULL);
-    return status == MOEBIUS_OK ? ERR_OK : library_err(e, &error);
+    return status == MOEBIUS_OK ? ERR_OK : err_adopt(e, &error);
 }
 
 /* Whether a pass that was interrupted was so by this room itself. */

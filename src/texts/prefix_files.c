@@ -140,7 +140,7 @@ static err_code read_node(const char *path, struct part_node *x, struct err *e)
     moebius_part part;
     moebius_error error;
     if (moebius_part_read(path, &part, &error) != MOEBIUS_OK)
-        return err_set(e, (err_code)error.status, "%s", error.text);
+        return err_adopt(e, &error);
     x->from = part.from;
     x->n_tok = part.n_tok;
     x->hash_before = part.hash_before;
@@ -153,7 +153,7 @@ static err_code read_node(const char *path, struct part_node *x, struct err *e)
     if (!x->ids)
         return err_nomem(e, (size_t)n * sizeof *x->ids, path);
     if (moebius_part_tokens(path, x->ids, n, &error) != MOEBIUS_OK)
-        return err_set(e, (err_code)error.status, "%s", error.text);
+        return err_adopt(e, &error);
     return ERR_OK;
 }
 
@@ -359,7 +359,7 @@ static struct part_node *write_part(struct prefix_files *f, moebius_session *s, 
     if (status == MOEBIUS_OK && read_node(p.s, x, e) == ERR_OK)
         return x;
     if (status != MOEBIUS_OK)
-        err_set(e, (err_code)status, "%s", error.text);
+        err_adopt(e, &error);
     remove_file(f, x->name);
     part_node_free(x);
     return NULL;
