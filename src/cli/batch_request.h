@@ -4,7 +4,6 @@
 
 #include <jansson.h>
 
-#include "cli/common.h"
 #include "cli/sampling_options.h"
 
 struct batch_request {

@@ -5,6 +5,7 @@
 #include "base/json_text.h"
 #include "base/mem.h"
 #include "cli/chat_prompt.h"
+#include "cli/open_model.h"
 
 /* ---- the prompt ---------------------------------------------------------------------------------------------- */
 

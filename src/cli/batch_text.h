@@ -4,6 +4,8 @@
 
 #include "base/bytes.h"
 #include "cli/batch_request.h"
+#include "cli/model_options.h"
+#include "cli/template_options.h"
 #include "server/grammar_cache.h"
 #include "texts/texts.h"
 

@@ -1,8 +1,7 @@
 #include "cli/chat_prompt.h"
 
-#include "base/mem.h"
-#include "cli/common.h"
 #include "base/json_text.h"
+#include "base/mem.h"
 
 void chat_prompt_close(struct chat_prompt *p)
 {

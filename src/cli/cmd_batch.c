@@ -8,9 +8,13 @@
 #include "base/clock.h"
 #include "cli/batch_run.h"
 #include "cli/commands.h"
+#include "cli/input_text.h"
+#include "cli/interrupt.h"
 #include "cli/leave_receipt.h"
+#include "cli/open_model.h"
 #include "cli/run_plan.h"
 #include "cli/stats.h"
+#include "cli/template_options.h"
 #include "cli/terminal.h"
 
 enum { DEFAULT_TEXTS = 16, MAX_TEXTS = 1024, MAX_REQUEST_BYTES = 256 << 20 };

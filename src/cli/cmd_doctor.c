@@ -4,8 +4,10 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "cli/commands.h"
-#include "cli/common.h"
+#include "cli/confine.h"
 #include "cli/exit_status.h"
+#include "cli/interrupt.h"
+#include "cli/progress.h"
 #include "cli/say.h"
 #include "jobs/doctor.h"
 

@@ -5,12 +5,13 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/json_text.h"
 #include "base/mem.h"
 #include "base/minmax.h"
 #include "base/printable.h"
 #include "cli/commands.h"
-#include "cli/common.h"
-#include "base/json_text.h"
+#include "cli/confine.h"
+#include "cli/input_text.h"
 
 struct grammar_command {
     const char *model, *schema, *gbnf, *regex, *check;

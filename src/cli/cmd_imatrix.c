@@ -5,7 +5,10 @@
 #include "base/mem.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
-#include "cli/common.h"
+#include "cli/input_text.h"
+#include "cli/interrupt.h"
+#include "cli/open_model.h"
+#include "cli/prompt_options.h"
 #include "cli/say.h"
 #include "jobs/imatrix_gather.h"
 

@@ -5,7 +5,9 @@
 #include "base/mem.h"
 #include "base/output_file.h"
 #include "cli/commands.h"
-#include "cli/common.h"
+#include "cli/interrupt.h"
+#include "cli/open_model.h"
+#include "cli/prompt_options.h"
 #include "cli/stats.h"
 
 struct logits {

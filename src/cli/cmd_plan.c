@@ -4,8 +4,8 @@
 
 #include "base/output_file.h"
 #include "cli/commands.h"
-#include "cli/common.h"
 #include "cli/exit_status.h"
+#include "cli/model_options.h"
 #include "cli/run_plan.h"
 #include "moebius/moebius.h"
 

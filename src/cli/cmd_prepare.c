@@ -2,7 +2,9 @@
 
 #include "base/units_text.h"
 #include "cli/commands.h"
-#include "cli/common.h"
+#include "cli/interrupt.h"
+#include "cli/model_options.h"
+#include "cli/progress.h"
 #include "cli/say.h"
 #include "jobs/prepare.h"
 

@@ -4,7 +4,8 @@
 
 #include "base/output_file.h"
 #include "cli/commands.h"
-#include "cli/common.h"
+#include "cli/confine.h"
+#include "cli/interrupt.h"
 #include "cli/say.h"
 #include "moebius/moebius.h"
 

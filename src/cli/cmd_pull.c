@@ -13,7 +13,6 @@
 #include "base/mem.h"
 #include "base/minmax.h"
 #include "cli/commands.h"
-#include "cli/common.h"
 #include "cli/exit_status.h"
 #include "cli/model_names.h"
 #include "cli/pull_view.h"

@@ -5,7 +5,8 @@
 #include "base/clock.h"
 #include "base/units_text.h"
 #include "cli/commands.h"
-#include "cli/common.h"
+#include "cli/confine.h"
+#include "cli/interrupt.h"
 #include "jobs/quantize.h"
 
 struct shown {

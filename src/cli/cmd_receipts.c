@@ -11,10 +11,11 @@
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/exit_status.h"
+#include "cli/input_text.h"
 #include "cli/leave_receipt.h"
 #include "engine/cache_file.h"
-#include "jobs/bench_import.h"
 #include "engine/receipts_file.h"
+#include "jobs/bench_import.h"
 
 struct receipts_command {
     char *path; /* owned */

@@ -6,7 +6,9 @@
 #include "base/json_text.h"
 #include "base/mem.h"
 #include "cli/commands.h"
-#include "cli/common.h"
+#include "cli/confine.h"
+#include "cli/input_text.h"
+#include "cli/template_options.h"
 #include "cli/text_out.h"
 
 struct template_command {

@@ -6,7 +6,9 @@
 #include "base/mem.h"
 #include "base/printable.h"
 #include "cli/commands.h"
-#include "cli/common.h"
+#include "cli/confine.h"
+#include "cli/input_text.h"
+#include "cli/prompt_options.h"
 #include "cli/text_out.h"
 
 /* The single operand or, where it is missing, what a file holds or what is piped; *owned is to be freed. */

@@ -8,6 +8,9 @@
 #include "base/mem.h"
 #include "base/output_file.h"
 #include "cli/chat_prompt.h"
+#include "cli/eval_prompt.h"
+#include "cli/input_text.h"
+#include "cli/interrupt.h"
 
 enum {
     MAX_FILE_BYTES = 8 << 20, /* of a saved conversation: more than the longest contexts hold */

@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "cli/common.h"
+#include "cli/open_model.h"
 #include "texts/constraint.h"
 #include "texts/look_ahead.h"
 

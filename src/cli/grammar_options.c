@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 #include "base/printable.h"
-#include "cli/common.h"
+#include "cli/input_text.h"
 
 static void print_unenforced(const moebius_grammar *g)
 {

@@ -9,6 +9,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/printable.h"
+#include "cli/open_model.h"
 #include "cli/rank_run.h"
 #include "cli/run_plan.h"
 #include "cli/say.h"

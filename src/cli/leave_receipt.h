@@ -4,7 +4,7 @@
 #define CLI_LEAVE_RECEIPT_H
 
 #include "base/log.h"
-#include "cli/common.h"
+#include "cli/model_options.h"
 #include "planner/machine.h"
 #include "texts/texts.h"
 

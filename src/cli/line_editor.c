@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "cli/common.h"
+#include "cli/interrupt.h"
 #include "cli/say.h"
 #include "cli/terminal.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/file_io.h"
 #include "base/mem.h"
-#include "cli/common.h"
+#include "cli/interrupt.h"
 
 enum { READ_BYTES = 65536 };
 

@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "base/printable.h"
-#include "cli/common.h"
+#include "cli/confine.h"
 #include "cli/pull_view.h"
 
 /* Paths that options and operands point to until the program ends. */

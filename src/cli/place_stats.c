@@ -4,7 +4,7 @@
 
 #include "base/mem.h"
 #include "base/units_text.h"
-#include "cli/common.h"
+#include "cli/open_model.h"
 
 static double milliseconds(int64_t ns)
 {

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "cli/common.h"
+#include "cli/interrupt.h"
 #include "cli/say.h"
 
 /* "2 h 5 min", "3 min 20 s" */

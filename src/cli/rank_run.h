@@ -3,7 +3,7 @@
 #ifndef CLI_RANK_RUN_H
 #define CLI_RANK_RUN_H
 
-#include "cli/common.h"
+#include "cli/model_options.h"
 
 /* Meets the others, if there are some; once. Before the sandbox and the first thread. */
 MUST_USE err_code rank_run_begin(struct err *e);

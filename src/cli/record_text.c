@@ -1,6 +1,8 @@
 #include "cli/record_text.h"
 
 #include "base/mem.h"
+#include "cli/interrupt.h"
+#include "cli/prompt_options.h"
 #include "cli/say.h"
 
 static bool print_progress(void *user, size_t n_done)

@@ -2,7 +2,7 @@
 #ifndef CLI_RECORD_TEXT_H
 #define CLI_RECORD_TEXT_H
 
-#include "cli/common.h"
+#include "cli/open_model.h"
 #include "jobs/profile.h"
 
 /* Opens the model and a session, and runs the text's first n_most tokens (0: all) through them, in windows of --ctx.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/minmax.h"
+#include "cli/open_model.h"
 #include "cli/say.h"
 
 /* The least context that a plan knows. */

@@ -2,7 +2,7 @@
 #ifndef CLI_RUN_PLAN_H
 #define CLI_RUN_PLAN_H
 
-#include "cli/common.h"
+#include "cli/model_options.h"
 #include "planner/receipts.h"
 
 /* Decode is forecast for a context that chats and answers have, not for the longest, where none was named. */

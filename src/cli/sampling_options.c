@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/random.h"
-#include "cli/common.h"
 
 struct sampling_options cli_default_sampling(void)
 {

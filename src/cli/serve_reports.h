@@ -2,7 +2,7 @@
 #ifndef CLI_SERVE_REPORTS_H
 #define CLI_SERVE_REPORTS_H
 
-#include "cli/common.h"
+#include "cli/model_options.h"
 #include "server/server.h"
 
 struct report_settings {

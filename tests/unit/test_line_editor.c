@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "cli/common.h"
+#include "cli/interrupt.h"
 #include "cli/line_editor.h"
 
 static int keyboard; /* the terminal's other end */

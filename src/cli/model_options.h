@@ -1,7 +1,6 @@
-/* What several commands share: the options that every model takes, opening it with a progress line, and reading
- * prompts. */
-#ifndef CLI_COMMON_H
-#define CLI_COMMON_H
+/* The options that every command takes which runs a model, and what they say of an engine and its sessions. */
+#ifndef CLI_MODEL_OPTIONS_H
+#define CLI_MODEL_OPTIONS_H
 
 #include "cli/confine.h"
 #include "cli/options.h"
@@ -116,120 +115,21 @@ struct dir_list {
 MUST_USE err_code cli_split_dirs(const char *text, struct dir_list *out, struct err *e);
 void cli_dirs_close(struct dir_list *l);
 
-/* A line of progress on a terminal's standard error, a few times a second, from any thread; zero but for `what`,
- * "loading" or the like. The callback always goes on (returns true) until an interrupt. */
-struct progress {
-    const char *what;
-    int64_t start_ns;
-    _Atomic int64_t shown_ns;
-};
-void cli_progress_begin(struct progress *p, const char *what);    /* NULL: shows nothing */
-bool cli_progress(void *progress, uint64_t done, uint64_t total); /* say_progress_end ends it */
-
-/* What a command works with. Close it after a failure, too. */
-struct opened {
-    moebius_engine *engine;
-    moebius_session *session;
-    int64_t load_ns;
-};
+/* ERR_USAGE unless a model is named, and where options don't go together: to be asked before a model is loaded. */
+MUST_USE err_code cli_check_model(const struct model_options *o, struct err *e);
+MUST_USE err_code cli_check_draft(const struct model_options *o, struct err *e); /* the second alone */
 
 /* What the options say of the engine; `store` is borrowed by them, and to be closed in any case. ERR_USAGE when no
  * model was named. */
 MUST_USE err_code cli_engine_options(const struct model_options *o, moebius_engine_options *out, struct dir_list *store,
                                      struct err *e);
-/* Fails with ERR_USAGE when no model was named. Shows progress on a terminal's
- * standard error, and warns where --ctx is longer than what the model was trained with. */
-MUST_USE err_code cli_open_engine(const struct model_options *o, struct opened *out, struct err *e);
+
 /* A moebius_kv_type by the name that --kv gives it, which has been checked; NULL: f16. */
 int cli_kv_type(const char *name);
 /* What the options say of sessions, but for the context. */
 MUST_USE err_code cli_session_options(const struct model_options *o, moebius_session_options *out, struct err *e);
-MUST_USE err_code cli_open_session(const struct model_options *o, int64_t n_ctx, struct opened *out, struct err *e);
-void cli_close(struct opened *o);
-/* Whether several devices divide the layers. */
-bool cli_has_stages(const moebius_engine *engine);
 
 /* How many GPUs "vulkan:0,vulkan:1,..." names, from the first one on; 0: it names others, or something else. */
 int cli_count_gpus(const char *devices);
-
-/* The context of a text of n_prompt tokens, which `what` names in messages, and n_more others (-1: as many as there is
- * room for): what these need, within --ctx or what the model was trained for. ERR_LIMIT when the prompt is longer. */
-MUST_USE err_code cli_context_size(const struct model_options *o, const moebius_engine *engine, const char *what,
-                                   int64_t n_prompt, int64_t n_more, int64_t *n_ctx, struct err *e);
-
-/* Whether standard input is a file, a pipe or a socket: something that ends, and that somebody has put there. */
-bool cli_is_piped(void);
-/* `file`, or "-" where none was named and something is piped; NULL: neither. */
-const char *cli_file_or_piped(const char *file);
-
-/* Reads all of a file, or of standard input for "-". *text is NUL-terminated and owned by the caller (mem_free). */
-MUST_USE err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e);
-/* The same; ERR_LIMIT if the file has more than max_bytes. */
-MUST_USE err_code cli_read_file_within(const char *path, size_t max_bytes, char **text, size_t *n, struct err *e);
-
-/* Reads a text file's tokens, with BOS and EOS as the vocabulary says. CR LF counts as LF, so that copies of a text
- * from different systems have the same tokens. *ids [*n] is owned by the caller (mem_free). */
-MUST_USE err_code cli_read_tokens(const char *path, const moebius_vocab *vocab, int32_t **ids, size_t *n,
-                                  struct err *e);
-
-/* Tokens to measure with, at least one: those of a text file or, for NULL, random ones that are the same in every run.
- * *ids [*n] is owned by the caller (mem_free). */
-MUST_USE err_code cli_bench_tokens(const char *path, const moebius_engine *engine, int32_t **ids, size_t *n,
-                                   struct err *e);
-
-/* Opens the template in a file, or else (file NULL) the model's own, from `vocab`. `model` is the model's path, for
- * messages. */
-MUST_USE err_code cli_open_template(const char *file, const char *model, const moebius_vocab *vocab,
-                                    moebius_template **out, struct err *e);
-
-/* --var NAME=JSON, as often as given: the names are copied. */
-struct cli_vars {
-    moebius_template_var vars[OPTION_LIST_MAX];
-    char names[OPTION_LIST_MAX][64];
-    size_t n;
-};
-MUST_USE err_code cli_parse_vars(const struct option_list *list, struct cli_vars *out, struct err *e);
-
-/* Parses "1,2,3" or "1 2 3". *ids [*n], which may be empty, is owned by the caller (mem_free). */
-MUST_USE err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e);
-
-/* A prompt that is given as text, file or token ids: exactly one is not NULL. */
-struct prompt_options {
-    const char *text, *file, *tokens;
-    bool continues; /* the prompt goes on with a session's text: it gets no BOS, and may be missing */
-};
-#define PROMPT_OPTIONS(p)                                                                                               \
-    {"--prompt,-p", OPT_STRING, &(p).text, "TEXT", "the prompt", 0, 0, 0},                                              \
-        {"--file,-f", OPT_INPUT, &(p).file, "FILE", "the prompt is the contents of FILE (-: standard input)", 0, 0, 0}, \
-    {                                                                                                                   \
-        "--tokens", OPT_STRING, &(p).tokens, "1,2,3", "the prompt is exactly these tokens", 0, 0, 0                     \
-    }
-/* ERR_USAGE unless a model is named, or one prompt: to be asked before a model is loaded. */
-MUST_USE err_code cli_check_model(const struct model_options *o, struct err *e);
-/* ERR_USAGE where options don't go together: of cli_check_model, too. */
-MUST_USE err_code cli_check_draft(const struct model_options *o, struct err *e);
-MUST_USE err_code cli_check_prompt(const struct prompt_options *p, struct err *e);
-/* cli_prompt_text reads the text of -p or -f, cli_prompt its tokens; both are owned by the caller (mem_free). */
-/* Where no prompt is named, they take standard input, if that is a file or a pipe. */
-MUST_USE err_code cli_prompt_text(const struct prompt_options *p, char **text, size_t *n, struct err *e);
-MUST_USE err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, int32_t **ids, size_t *n,
-                             struct err *e);
-
-/* moebius_session_eval, which an interrupt ends with ERR_CANCELLED; a prompt that takes more than a second shows on a
- * terminal how far it is. */
-MUST_USE err_code cli_eval_prompt(const struct model_options *o, moebius_session *session, const int32_t *ids, size_t n,
-                                  struct err *e);
-/* Makes the session's tokens these, as moebius_session_sync, in the same way. */
-MUST_USE err_code cli_sync_prompt(const struct model_options *o, moebius_session *session, const int32_t *ids, size_t n,
-                                  size_t *n_kept, struct err *e);
-
-/* From now on the first interrupt (Ctrl-C) is noted, and a second one ends the program. An interrupt that was noted
- * before is forgotten. */
-void cli_catch_interrupt(void);
-void cli_release_interrupt(void); /* from now on an interrupt ends the program */
-bool cli_interrupted(void);       /* an interrupt was noted */
-/* While it is on, an interrupt ends the reads of this thread, with EINTR: also one that begins after it, within a
- * second. */
-void cli_end_reads(bool on);
 
 #endif
