@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "reply/reply_tools.h"
 #include "template/template.h"
+#include "../unit/whole_files.h"
 
 #define ARGUMENTS                                                                                                      \
     "{\"city\":\"Paris \\\"x\\\"\\n\\u00fc\",\"days\":3,\"tags\":[\"a\",\"b\"],\"fast\":true,\"note\":null}"
@@ -132,17 +133,6 @@ static int check(const char *path, const char *source, size_t n, const struct re
     return result;
 }
 
-static char *read_file(const char *path, size_t *n)
-{
-    enum { MAX_BYTES = 1 << 20 };
-    FILE *f = fopen(path, "rb");
-    char *s = f ? mem_calloc(MAX_BYTES + 1, 1) : NULL;
-    *n = s ? fread(s, 1, MAX_BYTES, f) : 0;
-    if (f)
-        fclose(f);
-    return s;
-}
-
 int main(int argc, char **argv)
 {
     struct reply_tools tools;
@@ -153,10 +143,10 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         size_t n;
         char *source = read_file(argv[i], &n);
-        int result = source ? check(argv[i], source, n, &tools) : 0;
+        int result = check(argv[i], source, n, &tools);
         n_good += result == 1;
         n_bad += result == 0;
-        mem_free(source);
+        free(source);
     }
     reply_tools_close(&tools);
     printf("calls: %d templates read back, %d not\n", n_good, n_bad);

@@ -15,7 +15,6 @@
 #include "moebius/moebius.h"
 
 static const char *golden;
-static struct temp_folder folder;
 
 /* A model of each kind of layer, and what its heads let it do. */
 static const struct kind {
@@ -88,27 +87,6 @@ static inline void must(moebius_status status, const moebius_error *error)
 {
     if (status != MOEBIUS_OK)
         fail_msg("%s", error->text);
-}
-
-static inline char *read_file(const char *path, size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    fseek(f, 0, SEEK_END);
-    *n = (size_t)ftell(f);
-    rewind(f);
-    char *p = malloc(*n + 1);
-    assert_int_equal(fread(p, 1, *n, f), *n);
-    fclose(f);
-    return p;
-}
-
-static inline void write_file(const char *path, const char *bytes, size_t n)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    fclose(f);
 }
 
 #endif

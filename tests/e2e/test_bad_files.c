@@ -18,28 +18,11 @@
 #include "store/store.h"
 
 static const char *golden;
-static struct temp_folder folder;
 
-static char *read_file(const char *path, size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    fseek(f, 0, SEEK_END);
-    *n = (size_t)ftell(f);
-    rewind(f);
-    char *p = malloc(*n);
-    assert_int_equal(fread(p, 1, *n, f), *n);
-    fclose(f);
-    return p;
-}
-
-static struct temp_path write_file(const char *name, const char *bytes, size_t n)
+static struct temp_path write_named(const char *name, const char *bytes, size_t n)
 {
     struct temp_path p = temp_path(&folder, name);
-    FILE *f = fopen(p.s, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    fclose(f);
+    write_file(p.s, bytes, n);
     return p;
 }
 
@@ -80,7 +63,7 @@ static void truncated_files_are_refused(void **state)
     for (size_t i = 0; i < N; i++) {
         /* half of the cuts in the metadata, half anywhere */
         size_t at = i % 2 ? n / N * i : i * i / 4;
-        struct temp_path p = write_file("cut.gguf", bytes, at);
+        struct temp_path p = write_named("cut.gguf", bytes, at);
         assert_int_not_equal(try_model(p.s, &error), MOEBIUS_OK);
         assert_non_null(strstr(error.text, "cut.gguf"));
     }
@@ -99,7 +82,7 @@ static void flipped_bytes_give_an_error_or_a_clean_run(void **state)
         size_t at = i % 4 ? random_u32(&r) % 40000 : random_u32(&r) % n; /* most of them in the metadata */
         char flip = (char)(1 + random_u32(&r) % 255);
         bytes[at] ^= flip;
-        struct temp_path p = write_file("flip.gguf", bytes, n);
+        struct temp_path p = write_named("flip.gguf", bytes, n);
         n_refused += try_model(p.s, &error) != MOEBIUS_OK;
         bytes[at] ^= flip;
     }
@@ -175,7 +158,7 @@ static struct temp_path edited(const struct edit *edit)
         memcpy(&n_dims, at, 4);
         memcpy(at + 4 + 8 * n_dims, &type, 4);
     }
-    struct temp_path p = write_file("edited.gguf", bytes, n);
+    struct temp_path p = write_named("edited.gguf", bytes, n);
     mem_free(bytes);
     arena_close(&data);
     gguf_writer_close(&w);
@@ -280,7 +263,7 @@ static void missing_and_foreign_files_are_named(void **state)
     moebius_error error;
     assert_int_equal(try_model("no-such-file.gguf", &error), MOEBIUS_IO);
     assert_non_null(strstr(error.text, "no-such-file.gguf"));
-    struct temp_path p = write_file("foreign.gguf", "PK\3\4 this is not a model at all", 30);
+    struct temp_path p = write_named("foreign.gguf", "PK\3\4 this is not a model at all", 30);
     assert_int_equal(try_model(p.s, &error), MOEBIUS_FORMAT);
     assert_non_null(strstr(error.text, "foreign.gguf"));
     assert_int_equal(try_model(folder.path, &error), MOEBIUS_IO);
@@ -310,7 +293,7 @@ static void session_refuses_what_does_not_fit(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2 || temp_folder_make(&folder))
+    if (argc != 2)
         return 1;
     golden = argv[1];
     const struct CMUnitTest tests[] = {
@@ -327,7 +310,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(truncated_files_are_refused),
         cmocka_unit_test(flipped_bytes_give_an_error_or_a_clean_run),
     };
-    int failed = cmocka_run_group_tests_name("bad files", tests, NULL, NULL);
-    temp_folder_remove(&folder);
-    return failed;
+    return cmocka_run_group_tests_name("bad files", tests, folder_setup, folder_teardown);
 }

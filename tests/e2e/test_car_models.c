@@ -18,6 +18,7 @@
 #include "model/model.h"
 #include "moebius/moebius.h"
 #include "store_fake.h"
+#include "../unit/whole_files.h"
 
 static const char text[] =
     "Once upon a time there was a little girl called Mia who lived in a small house at the edge of a big forest. Every "
@@ -274,14 +275,8 @@ struct rig {
 
 static void read_demo(struct rig *r)
 {
-    FILE *f = fopen(demo, "rb");
-    assert_non_null(f);
-    assert_int_equal(fseek(f, 0, SEEK_END), 0);
-    size_t n = (size_t)ftell(f);
-    char *bytes = malloc(n);
-    rewind(f);
-    assert_int_equal(fread(bytes, 1, n, f), n);
-    fclose(f);
+    size_t n;
+    char *bytes = read_file(demo, &n);
     r->file = (struct store_fake_file){"demo.gguf", bytes, n};
 }
 

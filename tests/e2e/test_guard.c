@@ -33,17 +33,9 @@ static void count_lines(void *user, enum moebius_log_level level, const char *li
 
 static void put(const char *path, const char *fmt, long long n)
 {
-    char full[600];
-    snprintf(full, sizeof full, "%s%s", root.path, path);
-    for (char *slash = full + strlen(root.path) + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = '\0';
-        mkdir(full, 0700);
-        *slash = '/';
-    }
-    FILE *f = fopen(full, "w");
-    assert_non_null(f);
-    fprintf(f, fmt, n);
-    fclose(f);
+    char text[256];
+    snprintf(text, sizeof text, fmt, n);
+    write_text_below(root.path, path, text);
 }
 
 static void set_available(long long n_bytes)

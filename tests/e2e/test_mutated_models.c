@@ -36,7 +36,6 @@ enum {
     WRONG
 };
 
-static struct temp_folder folder;
 static struct model_edit models[MAX_MODEL];
 static int n_model;
 static pid_t parent; /* a child in which an assert fails comes back to where tests are run */

@@ -373,7 +373,7 @@ static void a_part_that_finds_no_memory_leaves_the_session(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2 || temp_folder_make(&folder))
+    if (argc != 2)
         return 1;
     golden = argv[1];
     const struct CMUnitTest tests[] = {
@@ -384,7 +384,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(damaged_parts_are_refused),
         cmocka_unit_test(a_part_that_finds_no_memory_leaves_the_session),
     };
-    int n_failed = cmocka_run_group_tests_name("parts", tests, NULL, NULL);
-    temp_folder_remove(&folder);
-    return n_failed;
+    return cmocka_run_group_tests_name("parts", tests, folder_setup, folder_teardown);
 }

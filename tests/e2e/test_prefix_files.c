@@ -501,7 +501,7 @@ static void a_killed_process_leaves_parts_that_are_whole(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2 || temp_folder_make(&folder))
+    if (argc != 2)
         return 1;
     golden = argv[1];
     const struct CMUnitTest tests[] = {
@@ -516,7 +516,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_folder_that_cannot_be_written_is_let_alone_for_a_while),
         cmocka_unit_test(a_killed_process_leaves_parts_that_are_whole),
     };
-    int n_failed = cmocka_run_group_tests_name("prefix files", tests, NULL, NULL);
-    temp_folder_remove(&folder);
-    return n_failed;
+    return cmocka_run_group_tests_name("prefix files", tests, folder_setup, folder_teardown);
 }

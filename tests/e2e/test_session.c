@@ -890,7 +890,7 @@ static void choices_of_layers_that_are_read_count_always(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc != 2 || temp_folder_make(&folder))
+    if (argc != 2)
         return 1;
     golden = argv[1];
     const struct CMUnitTest tests[] = {
@@ -923,7 +923,5 @@ int main(int argc, char **argv)
         cmocka_unit_test(choices_of_resident_layers_count_when_asked_and_change_no_bit),
         cmocka_unit_test(choices_of_layers_that_are_read_count_always),
     };
-    int n_failed = cmocka_run_group_tests_name("session", tests, NULL, NULL);
-    temp_folder_remove(&folder);
-    return n_failed;
+    return cmocka_run_group_tests_name("session", tests, folder_setup, folder_teardown);
 }

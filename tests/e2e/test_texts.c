@@ -992,7 +992,6 @@ static void kept_texts_give_way(void **state)
 static void texts_go_on_from_disk(void **state)
 {
     for (int f = 0; f < 3; f++) {
-        struct temp_folder folder;
         struct random r = random_seed(16);
         assert_int_equal(temp_folder_make(&folder), 0);
         const struct texts_options o = {.n_texts = 4, .n_batch = 64, .cache_dir = folder.path, .cache_bytes = 1 << 30};
@@ -1053,7 +1052,6 @@ static void an_answer_waits_for_one_part_at_a_time(void **state)
 {
     enum { N_LOADING = 4 };
     for (int f = 0; f < 3; f++) {
-        struct temp_folder folder;
         struct random r = random_seed(18);
         assert_int_equal(temp_folder_make(&folder), 0);
         const struct texts_options o = {

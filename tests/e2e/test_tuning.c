@@ -14,7 +14,6 @@
 #include "moebius/moebius.h"
 
 static const char *golden;
-static struct temp_folder folder;
 
 enum { N_PROMPT = 70, N_DECODE = 6, MAX_VOCAB = 4096 };
 
@@ -69,10 +68,7 @@ static int compute(const char *name, int n_threads, const char *tuning, float lo
 static struct temp_path write_text(const char *name, const char *text)
 {
     struct temp_path p = temp_path(&folder, name);
-    FILE *f = fopen(p.s, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
+    write_text_file(p.s, text);
     return p;
 }
 

@@ -8,28 +8,9 @@
 #include "base/mem.h"
 #include "gguf/gguf.h"
 #include "tokenizer/tokenizer.h"
+#include "../unit/whole_files.h"
 
 static const char separator[] = "\n__ggml_vocab_test__\n";
-
-static char *file_read(const char *path, size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    if (!f || fseek(f, 0, SEEK_END) != 0) {
-        perror(path);
-        exit(2);
-    }
-    long size = ftell(f);
-    char *bytes = mem_alloc((size_t)size + 1);
-    rewind(f);
-    if (!bytes || fread(bytes, 1, (size_t)size, f) != (size_t)size) {
-        perror(path);
-        exit(2);
-    }
-    fclose(f);
-    bytes[size] = '\0';
-    *n = (size_t)size;
-    return bytes;
-}
 
 /* Whether the line of ids at *line is the list; moves *line to the next. */
 static bool line_equal(const struct token_list *ours, char **line)
@@ -86,7 +67,7 @@ int main(int argc, char **argv)
     }
     gguf_close(&g);
     size_t n_inp, n_out;
-    char *inp = file_read(argv[2], &n_inp), *out = file_read(argv[3], &n_out);
+    char *inp = read_file(argv[2], &n_inp), *out = read_file(argv[3], &n_out);
     char *line = out;
     int n_cases = 0, n_failed = 0;
     for (char *text = inp; text && strchr(line, '\n'); n_cases++) {
@@ -96,8 +77,8 @@ int main(int argc, char **argv)
         text = next ? next + strlen(separator) : NULL;
     }
     printf("%s: %d cases, %d failed\n", argv[1], n_cases, n_failed);
-    mem_free(inp);
-    mem_free(out);
+    free(inp);
+    free(out);
     tokenizer_close(&t);
     return n_failed > 0 || n_cases == 0;
 }

@@ -13,7 +13,7 @@
 
 enum { N_LAYER = 3, IMAGE_BYTES = EXPERT_N_MATRIX * STORE_ALIGN };
 
-static void write_file(const char *path, const void *bytes, size_t n, off_t length)
+static void write_sparse(const char *path, const void *bytes, size_t n, off_t length)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (fd < 0 || write(fd, bytes, n) != (ssize_t)n || ftruncate(fd, length) != 0)
@@ -62,7 +62,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct layout_image images[N_LAYER] = {0};
     struct manifest wanted;
     struct target t;
-    struct temp_folder folder;
     struct err e = {0};
     if (size == 0)
         return 0;
@@ -74,8 +73,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     must(manifest_create(&wanted, 0xfeed, layers, images, N_LAYER, &e));
     if (temp_folder_make(&folder) != 0)
         abort();
-    write_file(temp_path(&folder, MANIFEST_PART).s, data + 1, size - 1, (off_t)size - 1);
-    write_file(temp_path(&folder, MANIFEST_DATA).s, NULL, 0, (off_t)data[0] * STORE_ALIGN);
+    write_sparse(temp_path(&folder, MANIFEST_PART).s, data + 1, size - 1, (off_t)size - 1);
+    write_sparse(temp_path(&folder, MANIFEST_DATA).s, NULL, 0, (off_t)data[0] * STORE_ALIGN);
     err_code code = target_open(&t, folder.path, &wanted, &e);
     if (code == ERR_OK)
         finish(&t, &wanted);

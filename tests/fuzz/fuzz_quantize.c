@@ -51,7 +51,6 @@ static struct input make_input(const uint8_t *data, size_t size)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const types[] = {"Q8_0", "Q4_0", "Q2_K", "Q4_K_M", "F16", "IQ4_NL", "MXFP4", "Q6_K"};
-    struct temp_folder folder;
     struct err e = {0};
     struct gguf *in, *out;
     if (size < HEAD_BYTES)

@@ -85,7 +85,6 @@ static void add_one(const char *path)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct temp_folder folder;
     json_error_t error;
     const char *zero = size ? memchr(data, 0, size) : NULL;
     size_t n_file = zero ? (size_t)(zero - (const char *)data) : size;
@@ -96,9 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (temp_folder_make(&folder) != 0)
         abort();
     struct temp_path file = temp_path(&folder, "answers");
-    FILE *f = fopen(file.s, "wb");
-    if (!f || fwrite(data, 1, n_file, f) != n_file || fclose(f) != 0)
-        abort();
+    write_file(file.s, data, n_file);
     read_twice(file.s, messages);
     add_one(file.s);
     temp_folder_remove(&folder);

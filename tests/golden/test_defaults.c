@@ -149,8 +149,6 @@ static const struct row rows[] = {
 
 enum { N_ROW = sizeof rows / sizeof *rows, N_ID = 30, ENOUGH = 3, KEY_BYTES = 128 };
 
-static struct temp_folder folder;
-
 static void full_key(struct model_edit *m, const char *suffix, char key[KEY_BYTES])
 {
     snprintf(key, KEY_BYTES, "%s.%s", model_edit_find(m, "general.architecture")->str.s, suffix);
@@ -236,8 +234,8 @@ static float *run(const struct model_edit *m, const char *name, size_t *n)
         ids[i] = 3 + i * 7 % 90;
     struct temp_path p = temp_path(&folder, name);
     void *bytes = model_edit_bytes(m, &n_bytes, &e);
-    FILE *f = fopen(p.s, "wb");
-    assert_true(f && bytes && fwrite(bytes, 1, n_bytes, f) == n_bytes && fclose(f) == 0);
+    assert_non_null(bytes);
+    write_file(p.s, bytes, n_bytes);
     mem_free(bytes);
     if (moebius_engine_open(&engine, p.s, &options, NULL) == MOEBIUS_OK) {
         assert_int_equal(moebius_session_open(&session, engine, &session_options, NULL), MOEBIUS_OK);
@@ -351,9 +349,5 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(absent_keys_mean_their_defaults),
                                        cmocka_unit_test(other_names_of_an_architecture_mean_the_same)};
-    if (temp_folder_make(&folder))
-        return 1;
-    int failed = cmocka_run_group_tests_name("defaults", tests, NULL, NULL);
-    temp_folder_remove(&folder);
-    return failed;
+    return cmocka_run_group_tests_name("defaults", tests, folder_setup, folder_teardown);
 }

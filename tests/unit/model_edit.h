@@ -15,6 +15,7 @@
 #include "gguf/gguf.h"
 #include "gguf/gguf_writer.h"
 #include "model/model.h"
+#include "whole_files.h"
 
 enum { MODEL_EDIT_SPARE = 64 }; /* keys, and tensors, that may be added */
 
@@ -33,20 +34,6 @@ struct model_edit {
     struct model_edit_tensor *tensors;
     size_t n_tensor;
 };
-
-static inline char *model_edit_read_file(struct arena *arena, const char *path, size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    assert_int_equal(fseek(f, 0, SEEK_END), 0);
-    *n = (size_t)ftell(f);
-    rewind(f);
-    char *bytes = arena_alloc(arena, *n);
-    assert_non_null(bytes);
-    assert_int_equal(fread(bytes, 1, *n, f), *n);
-    fclose(f);
-    return bytes;
-}
 
 /* Copies what a value points to. */
 static inline struct gguf_value model_edit_copy(struct arena *arena, const struct gguf_value *from)
@@ -75,7 +62,9 @@ static inline void model_edit_open(struct model_edit *m, const char *path)
     struct gguf *g;
     size_t n;
     *m = (struct model_edit){0};
-    const char *bytes = model_edit_read_file(&m->arena, path, &n);
+    char *file = read_file(path, &n);
+    const char *bytes = arena_strndup(&m->arena, file, n);
+    free(file);
     assert_int_equal(gguf_open_memory(&g, bytes, n, path, &e), ERR_OK);
     m->keys = arena_calloc(&m->arena, gguf_n_kv(g) + MODEL_EDIT_SPARE, sizeof *m->keys);
     m->tensors = arena_calloc(&m->arena, gguf_n_tensors(g) + MODEL_EDIT_SPARE, sizeof *m->tensors);

@@ -6,7 +6,11 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include "whole_files.h"
 
 struct temp_folder {
     char path[256];
@@ -52,6 +56,35 @@ static inline void temp_folder_remove(const struct temp_folder *t)
     if (fd >= 0)
         temp_folder_empty(fd);
     (void)rmdir(t->path);
+}
+
+/* The program's own, for cmocka's groups of tests. */
+static struct temp_folder folder;
+
+static inline int folder_setup(void **state)
+{
+    (void)state;
+    return temp_folder_make(&folder);
+}
+
+static inline int folder_teardown(void **state)
+{
+    (void)state;
+    temp_folder_remove(&folder);
+    return 0;
+}
+
+/* Writes ROOT/path, in folders that are made. */
+static inline void write_text_below(const char *root, const char *path, const char *text)
+{
+    char full[1024];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    for (char *slash = full + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
+        *slash = '\0';
+        mkdir(full, 0700);
+        *slash = '/';
+    }
+    write_text_file(full, text);
 }
 
 #endif

@@ -11,8 +11,6 @@
 
 #define SOURCE "{{ messages }} {# <|channel|>analysis #}"
 
-static struct temp_folder folder;
-
 static moebius_vocab *open_vocab(void)
 {
     struct small_vocab v;
@@ -84,9 +82,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_text_after_a_mark_is_content),
     };
-    if (temp_folder_make(&folder) != 0)
-        return 1;
-    int result = cmocka_run_group_tests(tests, NULL, NULL);
-    temp_folder_remove(&folder);
-    return result;
+    return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

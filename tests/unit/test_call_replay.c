@@ -226,12 +226,11 @@ static void lines_that_are_no_answers_are_left_out(void **state)
 {
     const struct temp_path file = temp_path(*state, "lines");
     const char *path = file.s;
-    FILE *f = fopen(path, "w");
-    fputs("[]\n{}\nnull\n\n{\"model\":\"0000000000000001\",\"n_prompt\":-5,\"before\":\"\",\"tail\":[],\"ids\":[1],"
-          "\"message\":{\"tool_calls\":[{\"id\":\"call_1\"}]}}\n"
-          "{\"model\":\"0000000000000001\",\"n_prompt\":1,\"before\":\"x\",\"tail\":[1,2],\"ids\":[1],\"message\":3}\n",
-          f);
-    fclose(f);
+    write_text_file(
+        path,
+        "[]\n{}\nnull\n\n{\"model\":\"0000000000000001\",\"n_prompt\":-5,\"before\":\"\",\"tail\":[],\"ids\":[1],"
+        "\"message\":{\"tool_calls\":[{\"id\":\"call_1\"}]}}\n"
+        "{\"model\":\"0000000000000001\",\"n_prompt\":1,\"before\":\"x\",\"tail\":[1,2],\"ids\":[1],\"message\":3}\n");
     struct replay *r = open_replay(path, 1);
     assert_left_alone(r, message("I look.", "call_1", "{}"), 0);
     replay_close(&r);
@@ -258,7 +257,6 @@ static void the_oldest_calls_are_forgotten(void **state)
 
 static int make_folder(void **state)
 {
-    static struct temp_folder folder;
     *state = &folder;
     return temp_folder_make(&folder);
 }

@@ -11,8 +11,6 @@
 #include "small_vocab.h"
 #include "temp_folder.h"
 
-static struct temp_folder folder;
-
 static const char *const controls[] = {"<s>",
                                        "</s>",
                                        "[INST]",
@@ -253,9 +251,5 @@ int main(void)
         cmocka_unit_test(messages_never_become_control_tokens),
         cmocka_unit_test(variables_never_become_control_tokens),
     };
-    if (temp_folder_make(&folder) != 0)
-        return 1;
-    int result = cmocka_run_group_tests(tests, NULL, NULL);
-    temp_folder_remove(&folder);
-    return result;
+    return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

@@ -14,23 +14,6 @@
 #include "jobs/doctor.h"
 #include "temp_folder.h"
 
-static struct temp_folder temp;
-
-static void put(const char *root, const char *path, const char *text)
-{
-    char full[1024];
-    snprintf(full, sizeof full, "%s%s", root, path);
-    for (char *slash = full + strlen(root) + 1; (slash = strchr(slash, '/')); slash++) {
-        *slash = '\0';
-        mkdir(full, 0700);
-        *slash = '/';
-    }
-    FILE *f = fopen(full, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 #define CPU   "/sys/devices/system/cpu/"
 #define FREQ  CPU "cpu0/cpufreq/"
 #define HWMON "/sys/class/hwmon/hwmon0/"
@@ -106,13 +89,13 @@ static int n_root;
 static void look(const struct file *files, size_t n, const struct doctor_live *live)
 {
     char root[600];
-    snprintf(root, sizeof root, "%s/%d", temp.path, n_root++);
+    snprintf(root, sizeof root, "%s/%d", folder.path, n_root++);
     assert_int_equal(mkdir(root, 0700), 0);
     for (size_t i = 0; i < sizeof healthy / sizeof *healthy; i++)
-        put(root, healthy[i].path, healthy[i].text);
+        write_text_below(root, healthy[i].path, healthy[i].text);
     for (size_t i = 0; i < n && files[i].path; i++)
         if (files[i].text) {
-            put(root, files[i].path, files[i].text);
+            write_text_below(root, files[i].path, files[i].text);
         } else {
             char full[1024];
             snprintf(full, sizeof full, "%s%s", root, files[i].path);
@@ -345,19 +328,15 @@ static void examine(const char *path, bool deep)
 /* A copy of a golden model, with n bytes from `at`, counted from the end, overwritten. */
 static struct temp_path damaged_copy(const char *name, long at, size_t n, int value)
 {
-    static char bytes[1 << 24];
     char from[512];
-    struct temp_path to = temp_path(&temp, name);
+    size_t n_bytes;
+    struct temp_path to = temp_path(&folder, name);
     snprintf(from, sizeof from, GOLDEN "/%s", name);
-    FILE *f = fopen(from, "rb");
-    assert_non_null(f);
-    size_t n_bytes = fread(bytes, 1, sizeof bytes, f);
-    fclose(f);
-    assert_true(n_bytes < sizeof bytes && (size_t)at <= n_bytes && n <= (size_t)at);
+    char *bytes = read_file(from, &n_bytes);
+    assert_true((size_t)at <= n_bytes && n <= (size_t)at);
     memset(bytes + n_bytes - at, value, n);
-    f = fopen(to.s, "wb");
-    assert_int_equal(fwrite(bytes, 1, n_bytes, f), n_bytes);
-    fclose(f);
+    write_file(to.s, bytes, n_bytes);
+    free(bytes);
     return to;
 }
 
@@ -406,19 +385,6 @@ static void a_file_cut_short_is_a_finding(void **state)
     assert_non_null(find_line("model", DOCTOR_FINDING));
 }
 
-static int make_folder(void **state)
-{
-    (void)state;
-    return temp_folder_make(&temp);
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    temp_folder_remove(&temp);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -433,5 +399,5 @@ int main(void)
         cmocka_unit_test(damage_is_found_by_its_values),
         cmocka_unit_test(a_file_cut_short_is_a_finding),
     };
-    return cmocka_run_group_tests_name("doctor", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("doctor", tests, folder_setup, folder_teardown);
 }

@@ -13,8 +13,6 @@
 #include "gguf/gguf_writer.h"
 #include "temp_folder.h"
 
-static struct temp_folder folder;
-
 /* A file built byte by byte, so that it can be wrong. */
 struct raw {
     uint8_t b[4096];
@@ -793,17 +791,6 @@ static void flipped_bytes_do_no_harm(void **state)
     mem_free(p);
 }
 
-static int make_folder(void **state)
-{
-    return temp_folder_make(&folder);
-}
-
-static int remove_folder(void **state)
-{
-    temp_folder_remove(&folder);
-    return 0;
-}
-
 /* What hashes alike in one set does not in another. */
 static void each_set_of_names_has_its_own_key(void **state)
 {
@@ -879,5 +866,5 @@ int main(void)
         cmocka_unit_test(flipped_bytes_do_no_harm),
         cmocka_unit_test(each_set_of_names_has_its_own_key),
     };
-    return cmocka_run_group_tests_name("gguf", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("gguf", tests, folder_setup, folder_teardown);
 }

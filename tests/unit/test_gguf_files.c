@@ -16,8 +16,6 @@
 
 /* Files on disk: how the writer saves them, and models in several parts. */
 
-static struct temp_folder folder;
-
 static err_code fill_rows(void *user, uint64_t offset, void *dst, size_t n, struct err *e)
 {
     size_t *n_calls = user;
@@ -397,17 +395,6 @@ static void more_types_than_there_can_be_are_refused(void **state)
     assert_non_null(strstr(e.text, "tensor \"t256\" has type 1094795841; more than 256 types are refused"));
 }
 
-static int make_folder(void **state)
-{
-    return temp_folder_make(&folder);
-}
-
-static int remove_folder(void **state)
-{
-    temp_folder_remove(&folder);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -426,5 +413,5 @@ int main(void)
         cmocka_unit_test(arrays_of_a_byte_each_take_little_and_end),
         cmocka_unit_test(more_types_than_there_can_be_are_refused),
     };
-    return cmocka_run_group_tests_name("gguf_files", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("gguf_files", tests, folder_setup, folder_teardown);
 }

@@ -170,7 +170,6 @@ static void the_best_fit_is_chosen_and_ambiguity_is_said(void **state)
 
 static void a_table_keeps_pieces_and_begins_again_for_another_file(void **state)
 {
-    struct temp_folder folder;
     struct piece_table t;
     struct piece_label label;
     struct err e;
@@ -197,7 +196,6 @@ static void a_table_keeps_pieces_and_begins_again_for_another_file(void **state)
 
 static void aliases_are_put_replaced_and_taken_away(void **state)
 {
-    struct temp_folder folder;
     struct aliases a;
     struct err e;
     assert_int_equal(temp_folder_make(&folder), 0);

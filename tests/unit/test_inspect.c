@@ -14,7 +14,6 @@
 #include "jobs/inspect.h"
 #include "temp_folder.h"
 
-static struct temp_folder folder;
 static float zeros[64 * 64 * 4];
 
 static void add(struct gguf_writer *w, const char *name, enum quant_type type, uint64_t a, uint64_t b, uint64_t c)
@@ -435,10 +434,7 @@ static void an_unknown_type_is_shown_as_such(void **state)
     assert_non_null(at);
     at[sizeof entry] = 158;
     struct temp_path path = temp_path(&folder, "unknown.gguf");
-    FILE *f = fopen(path.s, "wb");
-    assert_non_null(f);
-    assert_int_equal(fwrite(p, 1, n, f), n);
-    fclose(f);
+    write_file(path.s, p, n);
     mem_free(p);
     assert_int_equal(print(&text, path.s, false, NULL, &e), ERR_OK);
     assert_prints(text, "type 158 (unknown)");
@@ -460,17 +456,6 @@ static void a_full_disk_is_an_error(void **state)
     assert_int_equal(inspect_print(f, write_model().s, &(struct inspect_params){0}, &e), ERR_IO);
     assert_non_null(strstr(e.text, "No space left"));
     fclose(f);
-}
-
-static int make_folder(void **state)
-{
-    return temp_folder_make(&folder);
-}
-
-static int remove_folder(void **state)
-{
-    temp_folder_remove(&folder);
-    return 0;
 }
 
 /* The layout of a golden model, as far as the sizes. */
@@ -980,5 +965,5 @@ int main(void)
         cmocka_unit_test(json_has_the_layout_and_what_a_token_reads),
         cmocka_unit_test(json_counts_a_table_of_ngrams_by_itself),
     };
-    return cmocka_run_group_tests_name("inspect", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("inspect", tests, folder_setup, folder_teardown);
 }

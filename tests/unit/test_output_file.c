@@ -20,29 +20,17 @@
 #include "base/output_file.h"
 #include "temp_folder.h"
 
-static struct temp_folder folder;
-
 static struct temp_path in_folder(const char *name)
 {
     return temp_path(&folder, name);
 }
 
-static void put(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "wb");
-    assert_non_null(f);
-    assert_int_equal(fputs(text, f) >= 0, 1);
-    assert_int_equal(fclose(f), 0);
-}
-
 static void assert_holds(const char *path, const char *text)
 {
-    char found[256] = "";
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    found[fread(found, 1, sizeof found - 1, f)] = 0;
-    fclose(f);
+    size_t n;
+    char *found = read_file(path, &n);
     assert_string_equal(found, text);
+    free(found);
 }
 
 static err_code write_text(const char *path, const char *text, struct err *e)
@@ -114,7 +102,7 @@ static void a_file_that_may_not_be_written_is_not_replaced(void **state)
     struct temp_path path = in_folder("protected");
     if (geteuid() == 0)
         skip(); /* root may write it */
-    put(path.s, "old");
+    write_text_file(path.s, "old");
     assert_int_equal(chmod(path.s, 0444), 0);
     assert_int_equal(write_text(path.s, "new", &e), ERR_IO);
     assert_holds(path.s, "old");
@@ -124,7 +112,7 @@ static void nothing_at_a_name_that_could_be_foreseen_is_touched(void **state)
 {
     struct err e = {0};
     struct temp_path path = in_folder("target"), planted = in_folder("target.tmp"), victim = in_folder("victim");
-    put(victim.s, "precious");
+    write_text_file(victim.s, "precious");
     assert_int_equal(symlink(victim.s, planted.s), 0);
     assert_int_equal(write_text(path.s, "text", &e), ERR_OK);
     assert_holds(path.s, "text");
@@ -175,7 +163,7 @@ static void a_link_stays_and_the_file_that_it_means_is_replaced(void **state)
     struct err e = {0};
     struct stat st;
     struct temp_path file = in_folder("linked"), link = in_folder("link"), nowhere = in_folder("nowhere");
-    put(file.s, "old");
+    write_text_file(file.s, "old");
     assert_int_equal(symlink("linked", link.s), 0);
     assert_int_equal(write_text(link.s, "new", &e), ERR_OK);
     assert_int_equal(lstat(link.s, &st), 0);
@@ -328,7 +316,7 @@ static void processes_that_share_a_file_lose_nothing(void **state)
     enum { N_PROCESS = 8, N_TIME = 20 };
     struct err e = {0};
     struct temp_path path = in_folder("sum");
-    put(in_folder("sum.lock").s, "of a run that was killed");
+    write_text_file(in_folder("sum.lock").s, "of a run that was killed");
     pid_t children[N_PROCESS];
     for (int i = 0; i < N_PROCESS; i++)
         if ((children[i] = fork()) == 0) {
@@ -351,7 +339,7 @@ static void a_lock_is_a_plain_file_or_refused(void **state)
     struct err e = {0};
     int fd;
     struct temp_path path = in_folder("locked"), victim = in_folder("victim");
-    put(victim.s, "precious");
+    write_text_file(victim.s, "precious");
     assert_int_equal(symlink(victim.s, path.s), 0);
     assert_int_equal(file_open_locked(path.s, 0, &fd, &e), ERR_IO);
     assert_non_null(strstr(e.text, "is a link"));
@@ -377,17 +365,6 @@ static void a_second_lock_is_refused_while_there_is_one(void **state)
     assert_int_equal(unlink(path.s), 0);
 }
 
-static int make_folder(void **state)
-{
-    return temp_folder_make(&folder);
-}
-
-static int remove_folder(void **state)
-{
-    temp_folder_remove(&folder);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -406,5 +383,5 @@ int main(void)
         cmocka_unit_test(a_lock_is_a_plain_file_or_refused),
         cmocka_unit_test(a_second_lock_is_refused_while_there_is_one),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

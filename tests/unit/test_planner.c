@@ -16,6 +16,7 @@
 #include "base/random.h"
 #include "planner/gate.h"
 #include "planner/plan.h"
+#include "whole_files.h"
 
 /* ---- a model: Qwen3-30B-A3B in Q4_K_M, as its tensors are ------------------------------------------------------ */
 
@@ -93,16 +94,11 @@ static struct plan_settings usual(const struct machine *m)
 static const char *const shipped[] = {"fomoe-desktop", "laptop", "rtx5090", "amx-server", "four-ranks"};
 enum { N_SHIPPED = sizeof shipped / sizeof *shipped };
 
-static char *read_text(const char *folder, const char *name, const char *suffix, size_t *n)
+static char *read_text(const char *in, const char *name, const char *suffix, size_t *n)
 {
-    char path[1024], *text = mem_calloc(1, 1 << 16);
-    snprintf(path, sizeof path, "%s%s%s", folder, name, suffix);
-    FILE *f = fopen(path, "rb");
-    if (!f)
-        fail_msg("%s can't be read", path);
-    *n = fread(text, 1, (1 << 16) - 1, f);
-    fclose(f);
-    return text;
+    char path[1024];
+    snprintf(path, sizeof path, "%s%s%s", in, name, suffix);
+    return read_file(path, n);
 }
 
 static struct machine read_machine(const char *name)
@@ -113,7 +109,7 @@ static struct machine read_machine(const char *name)
     char *text = read_text(MACHINES, name, ".json", &n);
     if (machine_parse(&m, text, n, name, &e) != ERR_OK)
         fail_msg("%s", e.text);
-    mem_free(text);
+    free(text);
     return m;
 }
 
@@ -127,7 +123,7 @@ static void shipped_machines_are_read_and_written_alike(void **state)
         assert_int_equal(machine_write(&m, &text, &e), ERR_OK);
         assert_int_equal(machine_parse(&again, text, strlen(text), "again", &e), ERR_OK);
         assert_memory_equal(&m, &again, sizeof m);
-        mem_free(text);
+        free(text);
     }
 }
 
@@ -180,7 +176,7 @@ static void damaged_bytes_are_refused_or_read(void **state)
         mem_free(copy);
     }
     assert_in_range(n_refused, 1000, 3000);
-    mem_free(text);
+    free(text);
 }
 
 /* ---- published cases --------------------------------------------------------------------------------------------- */
@@ -349,15 +345,12 @@ static void check_text(const char *name, const char *text)
     size_t n;
     if (getenv("MOEBIUS_WRITE_PLANS")) {
         snprintf(path, sizeof path, "%s%s.txt", PLANS, name);
-        FILE *f = fopen(path, "wb");
-        assert_non_null(f);
-        fputs(text, f);
-        fclose(f);
+        write_text_file(path, text);
     }
     char *expected = read_text(PLANS, name, ".txt", &n);
     if (strcmp(text, expected) != 0)
         fail_msg("the plan for %s is another:\n%s", name, text);
-    mem_free(expected);
+    free(expected);
 }
 
 static void plans_for_shipped_machines_are_these_texts(void **state)
@@ -372,9 +365,9 @@ static void plans_for_shipped_machines_are_these_texts(void **state)
         plan_make(&p, &in);
         assert_int_equal(plan_text(&p, &in, &text, &e), ERR_OK);
         check_text(shipped[i], text);
-        mem_free(text);
+        free(text);
         assert_int_equal(plan_json(&p, &in, &text, &e), ERR_OK);
-        mem_free(text);
+        free(text);
     }
 }
 
@@ -413,12 +406,12 @@ static void plans_of_other_divisions_are_these_texts(void **state)
         plan_make(&p, &in);
         assert_int_equal(plan_text(&p, &in, &text, &e), ERR_OK);
         check_text(names[i], text);
-        mem_free(text);
+        free(text);
         assert_int_equal(plan_svg(&p, &in, &text, &e), ERR_OK);
         assert_non_null(strstr(text, "&lt;a name&gt; &amp; more"));
         assert_non_null(strstr(text, "title on ")); /* the end of a long name, in a line of its own */
         check_text(i == 0 ? "cache.svg" : i == 1 ? "shared.svg" : "store.svg", text);
-        mem_free(text);
+        free(text);
     }
 }
 
@@ -447,7 +440,7 @@ static void cards_that_divide_layers_are_planned_together(void **state)
     struct plan p = with_cards(&m, &f, 2, 0, &in);
     assert_int_equal(plan_text(&p, &in, &text, &e), ERR_OK);
     check_text("stages", text);
-    mem_free(text);
+    free(text);
     assert_true(!p.is_refused && p.miss == 0 && p.regime == REGIME_VRAM);
     assert_non_null(strstr(p.flags, "--devices vulkan:0,vulkan:1 --split stages"));
     assert_true(sum_rows(&p, "vram") == p.vram_bytes && p.vram_bytes <= p.vram_limit && sum_rows(&p, "drive") == 0);
@@ -1258,7 +1251,7 @@ static void curves_are_written_and_read_alike_and_damaged_ones_refused(void **st
             fail_msg("\"%s\" says nothing of %s", e.text, wrong[i][2]);
         bytes_close(&b);
     }
-    mem_free(text);
+    free(text);
 }
 
 int main(void)

@@ -19,7 +19,6 @@ static const char whole[] = "moebius ppl 1\nmodel 0000000000001234\ntext 0000000
 
 static void sums_come_back_to_the_last_bit(void **state)
 {
-    struct temp_folder folder;
     struct err e;
     struct ppl_sums s = {3, 765, 701, 1.0 / 3, 1e-300, -0.1, 0.2 + 0.1, 5e-324, 1e300}, got;
     assert_int_equal(temp_folder_make(&folder), 0);

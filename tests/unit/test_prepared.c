@@ -20,8 +20,6 @@
 #include "store/manifest.h"
 #include "temp_folder.h"
 
-static struct temp_folder folder;
-
 enum { EMBD = 64, FF = 48, N_EXPERT = 20, N_FLOAT = EMBD * FF, N_READ = 6 };
 
 /* Two layers: experts in layer 1 only, F32, each float its own number. */
@@ -224,17 +222,6 @@ static void what_does_not_fit_is_refused(void **state)
     close_all(&f);
 }
 
-static int make_folder(void **state)
-{
-    return temp_folder_make(&folder);
-}
-
-static int remove_folder(void **state)
-{
-    temp_folder_remove(&folder);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,5 +229,5 @@ int main(void)
         cmocka_unit_test(a_partial_store_leaves_the_rest_to_the_gguf),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
-    return cmocka_run_group_tests_name("prepared stores", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("prepared stores", tests, folder_setup, folder_teardown);
 }

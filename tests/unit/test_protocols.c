@@ -25,6 +25,7 @@
 #include "base/mem.h"
 #include "server/kept_items.h"
 #include "server/protocol.h"
+#include "whole_files.h"
 
 enum { MAX_PATH = 512, MAX_CHOICES = 8, MAX_TOP = 4 };
 
@@ -41,20 +42,6 @@ static const struct {
                  {"ollama_generate", &protocol_ollama_generate}};
 
 /* ---- files ----------------------------------------------------------------------------------------------------- */
-
-static char *read_file(const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    fseek(f, 0, SEEK_END);
-    size_t n = (size_t)ftell(f);
-    rewind(f);
-    char *text = calloc(n + 1, 1);
-    assert_non_null(text);
-    assert_int_equal(fread(text, 1, n, f), n);
-    fclose(f);
-    return text;
-}
 
 /* The lines of a section, without the heading and the last newline; NULL: there is none. Owned by the caller. */
 static char *find_section(const char *text, const char *name)
@@ -340,7 +327,8 @@ static int check_case(const char *name)
     char path[MAX_PATH];
     int n_bad = 0;
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    char *text = read_file(path), *request = find_section(text, "request"), *events = find_section(text, "events");
+    size_t n;
+    char *text = read_file(path, &n), *request = find_section(text, "request"), *events = find_section(text, "events");
     char *protocol = find_section(text, "protocol");
     size_t i = 0;
     while (i < sizeof protocols / sizeof *protocols && strcmp(protocols[i].name, protocol))

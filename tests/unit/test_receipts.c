@@ -17,7 +17,6 @@
 #include "engine/receipts_file.h"
 #include "temp_folder.h"
 
-static struct temp_folder temp;
 static int n_warning;
 static char warning[512];
 
@@ -148,7 +147,7 @@ static size_t count(const char *path, struct receipt **list)
 static void processes_that_add_at_once_lose_none(void **state)
 {
     enum { N_PROCESS = 6, N_EACH = 20 };
-    struct temp_path p = temp_path(&temp, "shared.jsonl");
+    struct temp_path p = temp_path(&folder, "shared.jsonl");
     struct receipt *list;
     bool seen[N_PROCESS * N_EACH + 1] = {false};
     for (int i = 0; i < N_PROCESS; i++)
@@ -177,7 +176,7 @@ static void processes_that_add_at_once_lose_none(void **state)
 static void the_oldest_go_when_there_are_many(void **state)
 {
     enum { MORE = 7 };
-    struct temp_path p = temp_path(&temp, "many.jsonl");
+    struct temp_path p = temp_path(&folder, "many.jsonl");
     struct receipt *many = mem_calloc(RECEIPTS_MAX, sizeof *many), *list;
     struct err e;
     for (int i = 0; i < RECEIPTS_MAX; i++) {
@@ -195,7 +194,7 @@ static void the_oldest_go_when_there_are_many(void **state)
 
 static void damaged_lines_are_set_aside_and_all_others_stay(void **state)
 {
-    struct temp_path p = temp_path(&temp, "torn.jsonl"), aside = temp_path(&temp, "torn.jsonl.damaged");
+    struct temp_path p = temp_path(&folder, "torn.jsonl"), aside = temp_path(&folder, "torn.jsonl.damaged");
     struct receipt r = some(0.5, 0, REGIME_RAM), *list;
     static const char later[] = "{\"regime\":\"ram\",\"method\":\"later\",\"more\":1}\n";
     char text[4096] = "";
@@ -598,17 +597,6 @@ static void a_drive_gives_what_runs_of_any_threads_found(void **state)
     assert_int_equal(n, 0);
 }
 
-static int make_folder(void **state)
-{
-    return temp_folder_make(&temp);
-}
-
-static int remove_folder(void **state)
-{
-    temp_folder_remove(&temp);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -634,5 +622,5 @@ int main(void)
         cmocka_unit_test(rates_are_the_median_of_what_was_measured),
         cmocka_unit_test(a_drive_gives_what_runs_of_any_threads_found),
     };
-    return cmocka_run_group_tests_name("receipts", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("receipts", tests, folder_setup, folder_teardown);
 }

@@ -9,8 +9,6 @@
 #include "small_vocab.h"
 #include "temp_folder.h"
 
-static struct temp_folder folder;
-
 static const char *const controls[] = {"<|im_start|>", "<|im_end|>", "<|channel|>", "<|message|>", "<|end|>",
                                        "<|start|>",    "<|return|>", "<|eos|>",     "<turn>",      "<|call|>",
                                        "[TOOL_CALLS]", "[ARGS]",     "[CALL_ID]"};
@@ -259,9 +257,5 @@ int main(void)
         cmocka_unit_test(a_grammar_of_calls_begins_with_its_trigger),
         cmocka_unit_test(a_template_without_a_vocabulary_reads_no_answers),
     };
-    if (temp_folder_make(&folder) != 0)
-        return 1;
-    int result = cmocka_run_group_tests(tests, NULL, NULL);
-    temp_folder_remove(&folder);
-    return result;
+    return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

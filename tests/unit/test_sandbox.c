@@ -26,16 +26,6 @@
 #include "temp_folder.h"
 
 /* FOLDER/given, which may be read, FOLDER/open, which may be written, and FOLDER/other, which nobody named. */
-static struct temp_folder folder;
-
-static void put(const char *path)
-{
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs("text", f);
-    fclose(f);
-}
-
 static int setup(void **state)
 {
     if (temp_folder_make(&folder) != 0)
@@ -44,17 +34,11 @@ static int setup(void **state)
     for (int i = 0; i < 4; i++)
         if (mkdir(temp_path(&folder, folders[i]).s, 0777) != 0)
             return -1;
-    put(temp_path(&folder, "given/below/file").s);
-    put(temp_path(&folder, "open/file").s);
-    put(temp_path(&folder, "other/file").s);
-    put(temp_path(&folder, "other/one").s);
+    write_text_file(temp_path(&folder, "given/below/file").s, "text");
+    write_text_file(temp_path(&folder, "open/file").s, "text");
+    write_text_file(temp_path(&folder, "other/file").s, "text");
+    write_text_file(temp_path(&folder, "other/one").s, "text");
     return symlink(temp_path(&folder, "other/file").s, temp_path(&folder, "given/link").s);
-}
-
-static int teardown(void **state)
-{
-    temp_folder_remove(&folder);
-    return 0;
 }
 
 /* Makes a false condition known by its line; what the process ends with. */
@@ -433,7 +417,7 @@ static void try_removing(void)
 static void removes_files_where_it_may_do_no_more(void **state)
 {
     need_landlock();
-    put(temp_path(&folder, "open/removed").s);
+    write_text_file(temp_path(&folder, "open/removed").s, "text");
     in_process(false, try_removing);
 }
 
@@ -509,5 +493,5 @@ int main(void)
         cmocka_unit_test(keeps_links_and_folders_where_it_may),
         cmocka_unit_test(connects_if_it_may_and_listens_to_nobody),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, setup, folder_teardown);
 }

@@ -17,8 +17,6 @@
 #include "store_fake.h"
 #include "temp_folder.h"
 
-static struct temp_folder folder;
-
 enum { ROW = 256, ROWS = 3000, N_VALUES = ROW * ROWS };
 
 /* A model of two tensors, "a" of N_VALUES floats 0, 1, 2, ... and "b" of four. */
@@ -314,17 +312,6 @@ static void more_experts_than_a_model_may_have_are_refused(void **state)
     }
 }
 
-static int make_folder(void **state)
-{
-    return temp_folder_make(&folder);
-}
-
-static int remove_folder(void **state)
-{
-    temp_folder_remove(&folder);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,5 +325,5 @@ int main(void)
         cmocka_unit_test(what_is_no_regular_file_is_refused),
         cmocka_unit_test(more_experts_than_a_model_may_have_are_refused),
     };
-    return cmocka_run_group_tests_name("store", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("store", tests, folder_setup, folder_teardown);
 }

@@ -26,8 +26,6 @@
 #include "store_fake.h"
 #include "temp_folder.h"
 
-static struct temp_folder folder;
-
 enum { DIM = 64, N_EXPERT = 24, MATRIX_BYTES = DIM * DIM * 4, N_READ = 40 };
 
 /* A layer of experts whose floats count up through gate, up and down. */
@@ -383,17 +381,6 @@ static void a_checksum_tells_damage(void **state)
     close_all(&f);
 }
 
-static int make_folder(void **state)
-{
-    return temp_folder_make(&folder);
-}
-
-static int remove_folder(void **state)
-{
-    temp_folder_remove(&folder);
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -410,5 +397,5 @@ int main(void)
         cmocka_unit_test(the_fake_fails_in_every_way),
         cmocka_unit_test(a_checksum_tells_damage),
     };
-    return cmocka_run_group_tests_name("store queues", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("store queues", tests, folder_setup, folder_teardown);
 }

@@ -181,23 +181,14 @@ static void characters_are_whole_however_their_bytes_come(void **state)
 
 /* ---- keys ------------------------------------------------------------------------------------------------------ */
 
-static void write_keys(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs(text, f);
-    fclose(f);
-}
-
 static void keys_are_known_whole(void **state)
 {
-    struct temp_folder folder;
     assert_int_equal(temp_folder_make(&folder), 0);
     struct keys *k;
     struct err e;
     uint64_t which;
     const struct temp_path path = temp_path(&folder, "keys");
-    write_keys(path.s, "# a comment\none\r\n\n  two \n");
+    write_text_file(path.s, "# a comment\none\r\n\n  two \n");
     assert_int_equal(keys_open(&k, "zero", path.s, &e), ERR_OK);
     assert_true(keys_are_wanted(k));
     assert_true(keys_have(k, "zero", &which) && which == 1);
@@ -205,10 +196,10 @@ static void keys_are_known_whole(void **state)
     static const char *const wrong[] = {"", "on", "onee", "oneone", "# a comment", "zerozero", "One"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         assert_false(keys_have(k, wrong[i], &which));
-    write_keys(path.s, "bad\x01key\n");
+    write_text_file(path.s, "bad\x01key\n");
     assert_int_equal(keys_reload(k, &e), ERR_USAGE);
     assert_true(keys_have(k, "one", &which));
-    write_keys(path.s, "three");
+    write_text_file(path.s, "three");
     assert_int_equal(keys_reload(k, &e), ERR_OK);
     assert_false(keys_have(k, "one", &which));
     assert_true(keys_have(k, "three", &which));
