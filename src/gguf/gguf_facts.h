@@ -40,12 +40,11 @@ struct model_layer_facts {
     uint32_t n_ff_exp;                /* width of a routed expert */
     uint32_t n_ff_shexp;              /* width of the shared expert(s) together; 0: none */
     bool is_nextn;
-    bool has_dense_ffn;    /* beside experts, too */
-    uint64_t expert_bytes; /* one routed expert: all its tensors' slices */
-    uint64_t
-        adjugate_bytes;    /* a small one that stands beside some of these (ffn_*_chexps): the same; 0: there is none */
-    uint64_t routed_bytes; /* all routed experts */
-    uint64_t other_bytes;  /* everything else of the layer, shared experts included */
+    bool has_dense_ffn;      /* beside experts, too */
+    uint64_t expert_bytes;   /* one routed expert: all its tensors' slices */
+    uint64_t adjugate_bytes; /* the same of a small one that some of these share (ffn_*_chexps); 0: there is none */
+    uint64_t routed_bytes;   /* all routed experts */
+    uint64_t other_bytes;    /* everything else of the layer, shared experts included */
 };
 
 struct model_type_facts {

@@ -25,7 +25,6 @@ enum {
 
 /* ---- what HTTP asks -------------------------------------------------------------------------------------------- */
 
-/* False: the reply is there. */
 /* Clients are often told an address without the /v1 at its end, or with one that they add themselves. */
 static void refuse_path(struct call *c)
 {
@@ -40,6 +39,7 @@ static void refuse_path(struct call *c)
         call_refuse(c, 404, "%s: there is nothing here: docs/server.md has the list of paths", path);
 }
 
+/* False: the reply is there. */
 static bool find_route(struct call *c)
 {
     const char *allow;

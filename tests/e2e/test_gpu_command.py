@@ -295,7 +295,7 @@ def test_layers_are_divided_between_two_cards():
     args = ["generate", "-m", DEMO, "-p", "Once upon a time", "-n", 6, "--ctx", 64, "--temp", 0, "--cold", "--batch", 32,
             "--devices", "vulkan:0,vulkan:0"]
     want = run(*args[:-2], "--reference").stdout
-    for more, says in (["--split", "stages:3,2", "--vram", "10M"], "layers 0 to 2 on vulkan:0"), (["--vram", "4M"], "no room for the model"):
+    for more, says in (["--split", "stages:3,2", "--vram", "10M"], "layers 0 to 2 on vulkan:0"), (["--vram", "5M"], "no room for the model"):
         r = run(*args, *more, "--stats-json", tmp("stages.json"), env=card)
         assert r.stdout == want and says in r.stderr.decode(), r.stderr
         with open(tmp("stages.json"), encoding="utf-8") as f:
