@@ -78,6 +78,14 @@ static err_code add_named(struct parser *p, char letter, bool *found)
     }
 }
 
+static err_code read_char(struct parser *p, uint32_t *code)
+{
+    unsigned length;
+    *code = nfa_read_char(p->s + p->at, p->n - p->at, &length);
+    p->at += length;
+    return *code != NFA_NO_CHAR ? ERR_OK : bad(p, ERR_FORMAT, "expected UTF-8");
+}
+
 static bool read_hex(struct parser *p, int n_min, int n_max, uint32_t *code)
 {
     int n = 0;
@@ -107,7 +115,6 @@ static err_code read_unicode(struct parser *p, uint32_t *code)
 static err_code read_escape(struct parser *p, bool in_class, uint32_t *code)
 {
     static const char letters[] = "tnrfv", values[] = "\t\n\r\f\v";
-    unsigned length;
     if (p->at == p->n)
         return bad(p, ERR_FORMAT, "a backslash at the end");
     char c = p->s[p->at];
@@ -121,8 +128,7 @@ static err_code read_escape(struct parser *p, bool in_class, uint32_t *code)
     if (c == 'A' || c == 'Z' || c == 'z' || c == 'G' || c == 'Q' || c == 'E' || c == 'h' || c == 'R' || c == 'K' ||
         c == 'X')
         return bad(p, ERR_UNSUPPORTED, "this escape is not of ECMA's regular expressions");
-    *code = nfa_read_char(p->s + p->at, p->n - p->at, &length);
-    p->at += length;
+    TRY(read_char(p, code));
     if (letter)
         *code = (uint8_t)values[letter - letters];
     else if (c == 'b')
@@ -141,15 +147,11 @@ static err_code read_escape(struct parser *p, bool in_class, uint32_t *code)
 /* One end of a range in [...]; *is_class: it was a class, which is added already. */
 static err_code read_class_item(struct parser *p, uint32_t *code, bool *is_class)
 {
-    unsigned length;
     *is_class = false;
     if (next_is(p, "[:"))
         return bad(p, ERR_UNSUPPORTED, "[:...:] is not of ECMA's regular expressions");
-    if (!take(p, "\\")) {
-        *code = nfa_read_char(p->s + p->at, p->n - p->at, &length);
-        p->at += length;
-        return *code != NFA_NO_CHAR ? ERR_OK : bad(p, ERR_FORMAT, "expected UTF-8");
-    }
+    if (!take(p, "\\"))
+        return read_char(p, code);
     if (p->at < p->n) {
         TRY(add_named(p, p->s[p->at], is_class));
         p->at += *is_class;
@@ -211,7 +213,6 @@ static err_code parse_group(struct parser *p, uint32_t *node)
 
 static err_code parse_atom(struct parser *p, uint32_t *node)
 {
-    unsigned length;
     uint32_t code;
     bool is_class = false;
     if (take(p, "("))
@@ -236,10 +237,7 @@ static err_code parse_atom(struct parser *p, uint32_t *node)
             TRY(add_range(p, code, code));
         }
     } else {
-        code = nfa_read_char(p->s + p->at, p->n - p->at, &length);
-        if (code == NFA_NO_CHAR)
-            return bad(p, ERR_FORMAT, "expected UTF-8");
-        p->at += length;
+        TRY(read_char(p, &code));
         TRY(add_range(p, code, code));
     }
     *node = expr_class(&p->x, p->ranges.at, p->ranges.n, false);

@@ -424,6 +424,9 @@ static void what_is_wrong_is_said(void **state)
         {GRAMMAR_GBNF, "root ::= !<think>", "must not come", ERR_FORMAT},
         {GRAMMAR_GBNF, "root ::= <think\n", "without its >", ERR_FORMAT},
         {GRAMMAR_REGEX, "a(b", "without its )", ERR_FORMAT},
+        {GRAMMAR_REGEX, "a\xff", "expected UTF-8", ERR_FORMAT},
+        {GRAMMAR_REGEX, "a\\\xff", "expected UTF-8", ERR_FORMAT},
+        {GRAMMAR_REGEX, "[\\\xff]", "expected UTF-8", ERR_FORMAT},
         {GRAMMAR_REGEX, "(a{1000}){1000}", "too large", ERR_LIMIT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
