@@ -88,7 +88,8 @@ static void machines_have_the_nodes_that_get_threads(void **state)
 
 static void one_node_is_no_topology(void **state)
 {
-    static const char *const machines[] = {"numa:1 core:4 pu:2", "core:4 pu:2", "[numa(memory=1GB)] pack:2 core:4 pu:1"};
+    static const char *const machines[] = {"numa:1 core:4 pu:2", "core:4 pu:2",
+                                           "[numa(memory=1GB)] pack:2 core:4 pu:1"};
     for (size_t i = 0; i < sizeof machines / sizeof *machines; i++)
         assert_null(open_synthetic(machines[i], 8));
     assert_null(open_synthetic("numa:2 core:4 pu:1", 1)); /* the thread is on one of the two */
