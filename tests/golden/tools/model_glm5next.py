@@ -7,44 +7,24 @@ positions that an index chooses, mixed residual streams, experts. Writes the gol
 It says how near to each other the last that was chosen and the first that was not came, of experts and of runs: seeds where they are
 nearly equal are of no use.
 """
-import json
-import os
 import sys
 
 import numpy as np
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "e2e"))
-from gguf_reader import read_gguf
-
-POSITIONS, N_TOKENS, N_GREEDY = [34, 38, 42, 46], 47, 16
+from numpy_model import NumpyModel, softmax, write
 
 
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def softmax(x, axis=-1):
-    e = np.exp(x - x.max(axis=axis, keepdims=True))
-    return e / e.sum(axis=axis, keepdims=True)
+class Model(NumpyModel):
+    arch, positions = "glm5next", [34, 38, 42, 46]
 
-
-class Model:
     def __init__(self, path):
-        self.kv, tensors = read_gguf(path)
-        self.w = {name: np.array(x).reshape(ne[::-1]) for name, (ne, x) in tensors.items()}
-        assert self.kv["general.architecture"] == "glm5next"
-        g = self.get
-        self.n_layer, self.n_embd, self.n_head = g("block_count"), g("embedding_length"), g("attention.head_count")
-        self.is_kda = [n == 0 for n in g("attention.head_count_kv")]
-        self.eps = g("attention.layer_norm_rms_epsilon")
-        self.S = g("hyper_connection.count")
-        self.n_vocab = self.w["token_embd.weight"].shape[0]
-
-    def get(self, key):
-        return self.kv["glm5next." + key]
-
-    def rms(self, x, weight=1.0):
-        return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.eps) * weight
+        super().__init__(path)
+        self.is_kda = [n == 0 for n in self.get("attention.head_count_kv")]
+        self.S = self.get("hyper_connection.count")
 
     # ---- hyper-connections: x [T][S][D]
 
@@ -186,39 +166,9 @@ class Model:
             self.hidden.append(x[-1].mean(axis=0))
         return self.rms(x.mean(axis=1), self.w["output_norm.weight"]) @ self.w["output.weight"].T
 
-    def greedy(self, tokens, n):
-        tokens, ids, margins = list(tokens), [], []
-        for _ in range(n):
-            last = self.forward(tokens)[-1]
-            best = np.argsort(-last, kind="stable")[:2]
-            ids.append(int(best[0]))
-            margins.append(float(last[best[0]] - last[best[1]]))
-            tokens.append(ids[-1])
-        return ids, margins
-
-
-def text(seed):
-    rng = np.random.Generator(np.random.PCG64(seed))
-    return [1] + [int(x) for x in rng.integers(3, 97, N_TOKENS - 1)]
-
-
-def write(name, seed, out):
-    m = Model("%s/%s.gguf" % (out, name))
-    toks = text(seed)
-    ids, margins = m.greedy(toks, N_GREEDY)
-    m.forward(toks + ids[:-1])
-    print("seed %d: with the greedy tokens: least gap of experts %.3g (within the chosen %.3g), of runs %.3g; margins >= %.4f"
-          % (seed, m.gap_expert, m.gap_order, m.gap_run, min(margins)))
-    logits = m.forward(toks)
-    logits[POSITIONS].astype("<f4").tofile("%s/%s.exact.f32" % (out, name))
-    np.array(m.hidden).astype("<f4").tofile("%s/%s.hidden.f32" % (out, name))
-    j = dict(name=name, model=name + ".gguf", arch="glm5next", generator=dict(tool="tools/gen_family.py", family="glm5next", seed=seed, options={}),
-             oracle="tools/model_glm5next.py: numpy, float64", n_vocab=m.n_vocab, n_layer=m.n_layer, n_embd=m.n_embd, tokens=toks, positions=POSITIONS,
-             exact=name + ".exact.f32", hidden=name + ".hidden.f32", ids=ids, margins=[round(v, 6) for v in margins],
-             topk={str(i): v for i, v in m.topk.items()}, tokenize=[])
-    open("%s/%s.json" % (out, name), "w").write(json.dumps(j))
-    print("ids", ids, "\nmargins", j["margins"])
+    def gaps(self):
+        return f"least gap of experts {self.gap_expert:.3g} (within the chosen {self.gap_order:.3g}), of runs {self.gap_run:.3g}"
 
 
 if __name__ == "__main__":
-    write(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    write(Model, sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -8,39 +8,24 @@ gen_family.py wrote.
 It says how near to each other the last expert that was chosen and the first that was not came: seeds where they are nearly equal are of
 no use. llama.cpp gives adjugates another input and other weights; with LIKE_LLAMA=1 so does this, to compare all the rest with it.
 """
-import json
 import os
 import sys
 
 import numpy as np
 
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "e2e"))
-from gguf_reader import read_gguf
+from numpy_model import NumpyModel, softmax, write
 
-POSITIONS, N_TOKENS, N_GREEDY = list(range(40, 48)), 48, 16
 LIKE_LLAMA = os.environ.get("LIKE_LLAMA") == "1"
 
 
-def softmax(x):
-    e = np.exp(x - x.max(axis=-1, keepdims=True))
-    return e / e.sum(axis=-1, keepdims=True)
+class Model(NumpyModel):
+    arch, positions = "grovemoe", list(range(40, 48))
 
-
-class Model:
     def __init__(self, path):
-        self.kv, tensors = read_gguf(path)
-        self.w = {name: np.array(x).reshape(ne[::-1]) for name, (ne, x) in tensors.items()}
-        assert self.kv["general.architecture"] == "grovemoe"
+        super().__init__(path)
         g = self.get
-        self.n_layer, self.n_embd, self.n_head, self.n_kv = g("block_count"), g("embedding_length"), g("attention.head_count"), g("attention.head_count_kv")
-        self.hd, self.n_expert, self.n_used, self.share = g("attention.key_length"), g("expert_count"), g("expert_used_count"), g("experts_per_group")
-        self.n_vocab = self.w["token_embd.weight"].shape[0]
-
-    def get(self, key):
-        return self.kv["grovemoe." + key]
-
-    def rms(self, x, weight):
-        return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + self.get("attention.layer_norm_rms_epsilon")) * weight
+        self.n_kv, self.hd = g("attention.head_count_kv"), g("attention.key_length")
+        self.n_used, self.share = g("expert_used_count"), g("experts_per_group")
 
     def rope(self, x):
         """x [T][heads][hd], of which element i is paired with i + hd / 2"""
@@ -83,7 +68,6 @@ class Model:
         return large + self.get("expert_group_scale") * self.experts(x, p, "_chexps", used // self.share, weights)
 
     def forward(self, tokens):
-        """logits [T][n_vocab]; self.hidden [layer][D] of the last token, self.topk, the smallest gap"""
         self.topk, self.hidden, self.gap = {}, [], np.inf
         x = self.w["token_embd.weight"][tokens].astype(np.float64)
         for i in range(self.n_layer):
@@ -93,37 +77,9 @@ class Model:
             self.hidden.append(x[-1])
         return self.rms(x, self.w["output_norm.weight"]) @ self.w["output.weight"].T
 
-    def greedy(self, tokens, n):
-        tokens, ids, margins = list(tokens), [], []
-        for _ in range(n):
-            last = self.forward(tokens)[-1]
-            best = np.argsort(-last, kind="stable")[:2]
-            ids.append(int(best[0]))
-            margins.append(float(last[best[0]] - last[best[1]]))
-            tokens.append(ids[-1])
-        return ids, margins
-
-
-def text(seed):
-    rng = np.random.Generator(np.random.PCG64(seed))
-    return [1] + [int(x) for x in rng.integers(3, 97, N_TOKENS - 1)]
-
-
-def write(name, seed, out):
-    m = Model("%s/%s.gguf" % (out, name))
-    toks = text(seed)
-    ids, margins = m.greedy(toks, N_GREEDY)
-    m.forward(toks + ids[:-1])
-    print("seed %d: with the greedy tokens: least gap of experts %.3g; margins >= %.4f" % (seed, m.gap, min(margins)))
-    logits = m.forward(toks)
-    logits[POSITIONS].astype("<f4").tofile("%s/%s.exact.f32" % (out, name))
-    np.array(m.hidden).astype("<f4").tofile("%s/%s.hidden.f32" % (out, name))
-    j = dict(name=name, model=name + ".gguf", arch="grovemoe", generator=dict(tool="tools/gen_family.py", family="grovemoe", seed=seed, options={}),
-             oracle="tools/model_grovemoe.py: numpy, float64", n_vocab=m.n_vocab, n_layer=m.n_layer, n_embd=m.n_embd, tokens=toks, positions=POSITIONS,
-             exact=name + ".exact.f32", hidden=name + ".hidden.f32", ids=ids, margins=[round(v, 6) for v in margins],
-             topk={str(i): v for i, v in m.topk.items()}, tokenize=[])
-    open("%s/%s.json" % (out, name), "w").write(json.dumps(j))
+    def gaps(self):
+        return f"least gap of experts {self.gap:.3g}"
 
 
 if __name__ == "__main__":
-    write(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    write(Model, sys.argv[1], int(sys.argv[2]), sys.argv[3])
