@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""GroveMoE (grovemoe) in numpy, in double precision, as its authors define it (arXiv 2508.07785): Qwen3's attention, and experts of which
+"""GroveMoE (grovemoe) in numpy, in double precision, as a rewrite of its authors' code (arXiv 2508.07785) has it: Qwen3's attention, and experts of which
 two share an adjugate, a small expert that gets the same input and the same weight. Writes the golden files of a tiny model that
 gen_family.py wrote.
 
