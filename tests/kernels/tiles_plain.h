@@ -11,13 +11,12 @@ static struct {
     uint8_t data[16][64];
 } tiles_plain[8];
 
-static inline void tiles_begin(int first, int second, int depth)
+static inline void tiles_begin(int n_token, int depth)
 {
-    const int rows[8] = {first, first, second, second, first, second, depth / 4, depth / 4};
     for (int i = 0; i < 8; i++) {
         memset(&tiles_plain[i], 0, sizeof tiles_plain[i]);
         tiles_plain[i].row_bytes = i == 4 || i == 5 ? depth : 64;
-        tiles_plain[i].rows = rows[i];
+        tiles_plain[i].rows = i < 6 ? n_token : depth / 4;
     }
 }
 

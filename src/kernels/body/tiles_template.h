@@ -11,12 +11,15 @@
  * Tiles, vectors and memory work side by side only where their instructions stand close together, and where nothing is
  * read soon after it was written: tiles are not forwarded from the store buffer. So a slice of 64 weights is expanded
  * three slices before it is multiplied, and the products are folded into the results while the next ones are computed.
+ * All that a panel of 256 weights needs just fits the first-level cache: another 8 KB would cost a quarter of the
+ * speed.
  *
  * The including file has chosen lanes of 16 rows (lanes_*.h) and the tile unit (tiles_*.h):
- *   tiles_begin(first, second, depth), tiles_end(): before and after: tokens of two tiles, and bytes of k
+ *   tiles_begin(n_token, depth), tiles_end(): before and after: tokens of a tile, and bytes of k
  *   tile_zero(t), tile_load(t, p, stride), tile_store(t, p): of tile t, a literal; results are 64 bytes a row
  *   tile_dot_ss(c, a, b), tile_dot_su(c, a, b), tile_dot_bf16(c, a, b): c += a * b, a signed, b signed, unsigned
- * Tiles 0 and 1 are results of the first tokens, 2 and 3 of the second; 4 and 5 are activations, 6 and 7 weights. */
+ * Tiles 0 and 1 are results of the first tokens, 2 and 3 of the second; 4 and 5 are activations, 6 and 7 weights.
+ * Tile 5 is the result of minima, too. */
 #include "kernels/body/r16_blocks.h"
 #include "kernels/kernels_internal.h"
 
@@ -56,11 +59,9 @@ KERNELS_ALWAYS_INLINE int tiles_n_part(enum quant_type type)
     return tiles_split(type) == TILES_BY_8 || tiles_split(type) == TILES_BY_256 ? 2 : 1;
 }
 
-/* A slice of 16 rows, as tiles of weights. */
+/* A slice of 16 rows, as tiles of weights: of a block of 256 one or two, low and high; of 32: half of one for each. */
 struct tiles_slice {
-    _Alignas(
-        64) uint8_t w[2][LANES][64]; /* blocks of 256: one tile or two, low and high; of 32: half of one for each */
-    struct r16_scale32 scale32[2];   /* blocks of 32 */
+    _Alignas(64) uint8_t w[2][LANES][64];
 };
 
 /* What slices of a block of 256 share. */
@@ -85,30 +86,36 @@ struct tiles_acts {
     };
 };
 
-/* Tokens in hand, in one tile or two. */
-struct tiles_rows {
-    int n[2];
-};
-
 /* Products of 16 rows with two tiles of tokens, as tiles store them. */
 struct tiles_sums {
-    union {
-        struct {                                                /* a block of 256 */
-            _Alignas(64) int32_t part[2][2][TILES_ROWS][LANES]; /* of each tile: low, high */
-            _Alignas(64) float min[2][TILES_ROWS][LANES];
-        };
-        _Alignas(64) int32_t of_32[2][2][TILES_ROWS][LANES]; /* of each tile: a slice's blocks of 32 */
-    };
+    _Alignas(64) int32_t part[2][2][TILES_ROWS][LANES]; /* of each tile: low, high; or a slice's two blocks of 32 */
+    _Alignas(64) float min[2][TILES_ROWS][LANES];       /* of each tile, of a block of 256 */
 };
 
-/* Products that are stored, and what makes results of them. */
+/* What makes results of products. */
 struct tiles_fold {
-    float (*acc)[LANES]; /* results to add to, by token; NULL: there are no products */
-    int t;               /* the first token */
-    const struct tiles_sums *sums;
-    struct r16_scale256 scale;       /* of a block of 256 */
-    const struct tiles_slice *slice; /* of blocks of 32: these */
-    int block, n_block;              /* the slice's blocks of 32: the first one's place in the panel, how many */
+    float (*acc)[LANES];               /* results to add to, by token; NULL: there are no products */
+    const struct tiles_acts *x;        /* what was multiplied */
+    int t[2];                          /* each tile's first token in x */
+    struct r16_scale256 scale;         /* of a block of 256 */
+    const struct r16_scale32 *scale32; /* of a slice's blocks of 32 */
+    int block, n_block;                /* the slice's blocks of 32: the first one's place in the panel, how many */
+};
+
+/* Buffers, whose addresses the tile unit gets. */
+struct tiles_work {
+    struct tiles_slice slices[TILES_SLICES];
+    struct r16_scale32 scale32[TILES_SLICES][2]; /* of their blocks of 32 */
+    struct tiles_block blocks[2];                /* of 256: the one that is multiplied, and the next one */
+    struct tiles_sums sums[2];                   /* blocks of 32 use them in turn, blocks of 256 only the first */
+    struct tiles_acts acts[2];                   /* of the panel in hand, and of the one before for its last fold */
+};
+
+/* Where a walk is. Apart from the buffers, so that compilers keep it in registers. */
+struct tiles_state {
+    int n_pair, n_tile, n;  /* pairs of tiles that tokens are in, tiles of a pair, tokens of a tile */
+    int turn, panel;        /* which of sums and acts it is */
+    struct tiles_fold fold; /* what was multiplied before */
 };
 
 /* ---- weights --------------------------------------------------------------------------------------------------- */
@@ -209,38 +216,35 @@ KERNELS_ALWAYS_INLINE void tiles_block_load(struct tiles_block *b, const uint8_t
         tiles_min(b, type);
 }
 
-/* Expands slice i of the block at w: two sub-blocks of 32, or four of 16. */
+/* Expands half of slice i of the block at w: of each 32 weights the first 16 or the others. */
 KERNELS_ALWAYS_INLINE void tiles_expand_256(struct tiles_slice *out, const struct tiles_block *b, const uint8_t *w,
-                                            enum quant_type type, int i)
+                                            enum quant_type type, int i, int half)
 {
+    struct tiles_factor f[2];
     KERNELS_UNROLL
-    for (int half = 0; half < 2; half++) { /* of each 32 weights */
-        struct tiles_factor f[2];
+    for (int j = 0; j < 2; j++)
+        f[j] = tiles_factor(&b->sub, type, r16_subs_of_32(type) ? 2 * i + j : 4 * i + 2 * j + half);
+    KERNELS_UNROLL
+    for (int v = 4 * half; v < 4 * half + 4; v++) {
         KERNELS_UNROLL
-        for (int j = 0; j < 2; j++)
-            f[j] = tiles_factor(&b->sub, type, r16_subs_of_32(type) ? 2 * i + j : 4 * i + 2 * j + half);
-        KERNELS_UNROLL
-        for (int v = 4 * half; v < 4 * half + 4; v++) {
-            KERNELS_UNROLL
-            for (int j = 0; j < 2; j++) {
-                vi part[2];
-                tiles_scale(part, r16_vec256(type, w, i / 2, i % 2 * 2 + j, v), f[j], type);
-                vi_store(out->w[0][8 * j + v], part[0]);
-                if (tiles_n_part(type) == 2)
-                    vi_store(out->w[1][8 * j + v], part[1]);
-            }
+        for (int j = 0; j < 2; j++) {
+            vi part[2];
+            tiles_scale(part, r16_vec256(type, w, i / 2, i % 2 * 2 + j, v), f[j], type);
+            vi_store(out->w[0][8 * j + v], part[0]);
+            if (tiles_n_part(type) == 2)
+                vi_store(out->w[1][8 * j + v], part[1]);
         }
     }
 }
 
 /* Expands n_block blocks of 32 at w. */
-KERNELS_ALWAYS_INLINE void tiles_expand_32(struct tiles_slice *out, const uint8_t *w, enum quant_type type, int64_t row,
-                                           int n_block)
+KERNELS_ALWAYS_INLINE void tiles_expand_32(struct tiles_slice *out, struct r16_scale32 scale[2], const uint8_t *w,
+                                           enum quant_type type, int64_t row, int n_block)
 {
     int offset = r16_offset32(type);
     for (int b = 0; b < n_block; b++, w += r16_block_bytes(type)) {
         struct r16_src src = r16_src32(w, type);
-        out->scale32[b] = r16_scale32_load(w, type, row);
+        scale[b] = r16_scale32_load(w, type, row);
         KERNELS_UNROLL
         for (int i = 0; i < 8; i++) {
             vi v = r16_vec32(&src, i);
@@ -292,147 +296,157 @@ KERNELS_ALWAYS_INLINE void tiles_acts_load(struct tiles_acts *x, const struct ke
 
 /* ---- products --------------------------------------------------------------------------------------------------- */
 
-/* Minima times the sums of activations, and nothing in tiles 0 to 3. */
-KERNELS_ALWAYS_INLINE void tiles_begin_256(struct tiles_sums *s, const struct tiles_block *b,
-                                           const struct tiles_acts *x, enum quant_type type, int t,
-                                           struct tiles_rows rows)
-{
-    if (r16_has_min256(type)) {
-        tile_zero(0);
-        tile_load(6, b->min, 64);
-        tile_load(4, x->sum[t], 64);
-        tile_dot_bf16(0, 4, 6);
-        tile_store(0, s->min[0]);
-        if (rows.n[1]) {
-            tile_zero(2);
-            tile_load(5, x->sum[t + rows.n[0]], 64);
-            tile_dot_bf16(2, 5, 6);
-            tile_store(2, s->min[1]);
-        }
-    }
-    tile_zero(0);
-    tile_zero(1);
-    if (rows.n[1]) {
-        tile_zero(2);
-        tile_zero(3);
-    }
-}
+/* c += a * b, b signed or not */
+#define TILES_DOT(c, a, b, is_signed)                                                                                  \
+    do {                                                                                                               \
+        if (is_signed)                                                                                                 \
+            tile_dot_ss(c, a, b);                                                                                      \
+        else                                                                                                           \
+            tile_dot_su(c, a, b);                                                                                      \
+    } while (0)
 
-/* Adds the products of a slice, at k of x. */
-KERNELS_ALWAYS_INLINE void tiles_products_256(const struct tiles_slice *p, const struct tiles_acts *x,
-                                              enum quant_type type, int k, int t, struct tiles_rows rows)
+/* Adds the products of a slice with tile 0 or 1 of the tokens, whose activations lie at q. For `before` the results
+ * that tiles hold go there first, each right before it begins anew, so that the unit has products to do meanwhile. */
+KERNELS_ALWAYS_INLINE void tiles_products_256(const struct tiles_slice *p, const int8_t *q, int64_t stride,
+                                              enum quant_type type, int tile, struct tiles_sums *before)
 {
     enum tiles_split split = tiles_split(type);
-    tile_load(4, x->q + t * x->stride + k, x->stride);
-    tile_load(6, p->w[0], 64);
-    if (split == TILES_NEGATED)
-        tile_dot_ss(0, 4, 6);
-    else
-        tile_dot_su(0, 4, 6);
-    if (tiles_n_part(type) == 2)
-        tile_load(7, p->w[1], 64);
-    if (split == TILES_BY_8)
-        tile_dot_su(1, 4, 7);
-    if (split == TILES_BY_256)
-        tile_dot_ss(1, 4, 7);
-    if (!rows.n[1])
-        return;
-    tile_load(5, x->q + (t + rows.n[0]) * x->stride + k, x->stride);
-    if (split == TILES_NEGATED)
-        tile_dot_ss(2, 5, 6);
-    else
-        tile_dot_su(2, 5, 6);
-    if (split == TILES_BY_8)
-        tile_dot_su(3, 5, 7);
-    if (split == TILES_BY_256)
-        tile_dot_ss(3, 5, 7);
-}
-
-KERNELS_ALWAYS_INLINE void tiles_end_256(struct tiles_sums *s, enum quant_type type, struct tiles_rows rows)
-{
-    tile_store(0, s->part[0][0]);
-    if (tiles_n_part(type) == 2)
-        tile_store(1, s->part[0][1]);
-    if (!rows.n[1])
-        return;
-    tile_store(2, s->part[1][0]);
-    if (tiles_n_part(type) == 2)
-        tile_store(3, s->part[1][1]);
-}
-
-/* Folds a quarter of the products of a block: tokens `first`, first + 4, ... of each tile. */
-KERNELS_ALWAYS_INLINE void tiles_fold_256(const struct tiles_fold *f, const struct tiles_acts *x, enum quant_type type,
-                                          int first, struct tiles_rows rows)
-{
-    if (!f->acc)
-        return;
-    for (int i = 0; i < 2; i++)
-        for (int r = first; r < rows.n[i]; r += TILES_SLICES) {
-            int t = i * rows.n[0] + r;
-            vi sum = vi_load(f->sums->part[i][0][r]);
-            switch (tiles_split(type)) {
-            case TILES_ONE: break;
-            case TILES_NEGATED: sum = vi_sub(vi_set1(0), sum); break;
-            case TILES_BY_8: sum = vi_add(sum, vi_shl(vi_load(f->sums->part[i][1][r]), 3)); break;
-            case TILES_BY_256: sum = vi_add(sum, vi_shl(vi_load(f->sums->part[i][1][r]), 8)); break;
-            }
-            vf v = vf_mul(f->scale.d, vf_of(sum));
-            if (r16_has_min256(type))
-                v = vf_fnma(f->scale.dmin, vf_load(f->sums->min[i][r]), v);
-            vf_store(f->acc[t], vf_fma(v, vf_bcast(&x->d[f->t + t]), vf_load(f->acc[t])), LANES);
+    if (tile == 0) {
+        tile_load(4, q, stride);
+        tile_load(6, p->w[0], 64);
+        if (before) {
+            tile_store(0, before->part[0][0]);
+            tile_zero(0);
         }
+        TILES_DOT(0, 4, 6, split == TILES_NEGATED);
+        if (tiles_n_part(type) == 1)
+            return;
+        tile_load(7, p->w[1], 64);
+        if (before) {
+            tile_store(1, before->part[0][1]);
+            tile_zero(1);
+        }
+        TILES_DOT(1, 4, 7, split == TILES_BY_256);
+    } else {
+        tile_load(5, q, stride);
+        if (before) {
+            tile_store(2, before->part[1][0]);
+            tile_zero(2);
+        }
+        TILES_DOT(2, 5, 6, split == TILES_NEGATED);
+        if (tiles_n_part(type) == 1)
+            return;
+        if (before) {
+            tile_store(3, before->part[1][1]);
+            tile_zero(3);
+        }
+        TILES_DOT(3, 5, 7, split == TILES_BY_256);
+    }
 }
 
-/* Stores the products of a slice of blocks of 32, of which the first is number `block` of the panel. */
-KERNELS_ALWAYS_INLINE void tiles_products_32(struct tiles_sums *s, const struct tiles_slice *p,
-                                             const struct tiles_acts *x, int block, int n_block, int t,
-                                             struct tiles_rows rows)
+/* Minima times the sums of a tile's activations, in tile 5. */
+KERNELS_ALWAYS_INLINE void tiles_products_min(const struct tiles_block *b, const uint8_t (*sum)[64])
 {
-    const int8_t *q[2] = {x->q + t * x->stride + 32 * block, x->q + (t + rows.n[0]) * x->stride + 32 * block};
+    tile_load(6, b->min, 64);
+    tile_load(4, sum, 64);
+    tile_zero(5);
+    tile_dot_bf16(5, 4, 6);
+}
+
+/* Folds the products of tokens [from, to) of a tile. */
+KERNELS_ALWAYS_INLINE void tiles_fold_256(const struct tiles_work *k, const struct tiles_state *s, enum quant_type type,
+                                          int tile, int from, int to)
+{
+    const struct tiles_fold *f = &s->fold;
+    const struct tiles_sums *sums = &k->sums[0];
+    float(*acc)[LANES] = f->acc + tile * s->n;
+    const float *d = f->x->d + f->t[tile];
+    for (int i = from; i < to; i++) {
+        vi sum = vi_load(sums->part[tile][0][i]);
+        switch (tiles_split(type)) {
+        case TILES_ONE: break;
+        case TILES_NEGATED: sum = vi_sub(vi_set1(0), sum); break;
+        case TILES_BY_8: sum = vi_add(sum, vi_shl(vi_load(sums->part[tile][1][i]), 3)); break;
+        case TILES_BY_256: sum = vi_add(sum, vi_shl(vi_load(sums->part[tile][1][i]), 8)); break;
+        }
+        vf v = vf_mul(f->scale.d, vf_of(sum));
+        if (r16_has_min256(type))
+            v = vf_fnma(f->scale.dmin, vf_load(sums->min[tile][i]), v);
+        vf_store(acc[i], vf_fma(v, vf_bcast(&d[i]), vf_load(acc[i])), LANES);
+    }
+}
+
+/* Folds one of the six parts of what a pair's tiles have stored; tokens of the first tile come first. */
+KERNELS_ALWAYS_INLINE void tiles_fold_part(const struct tiles_work *k, const struct tiles_state *s,
+                                           enum quant_type type, int part)
+{
+    if (!s->fold.acc)
+        return;
+    if (s->n_tile == 2)
+        tiles_fold_256(k, s, type, part / 3, part % 3 * s->n / 3, (part % 3 + 1) * s->n / 3);
+    else
+        tiles_fold_256(k, s, type, 0, part * s->n / 6, (part + 1) * s->n / 6);
+}
+
+/* The products of a slice of blocks of 32 with the tokens at q. */
+KERNELS_ALWAYS_INLINE void tiles_products_32(const struct tiles_slice *p, const int8_t *const q[2], int64_t stride,
+                                             int n_block, int n_tile)
+{
     tile_zero(0);
-    tile_load(4, q[0], x->stride);
+    tile_load(4, q[0], stride);
     tile_load(6, p->w[0], 64);
     tile_dot_ss(0, 4, 6);
-    if (rows.n[1]) {
+    if (n_tile == 2) {
         tile_zero(2);
-        tile_load(5, q[1], x->stride);
+        tile_load(5, q[1], stride);
         tile_dot_ss(2, 5, 6);
     }
-    if (n_block == 2) {
-        tile_zero(1);
-        tile_load(4, q[0] + 32, x->stride);
-        tile_load(7, p->w[1], 64);
-        tile_dot_ss(1, 4, 7);
-        if (rows.n[1]) {
-            tile_zero(3);
-            tile_load(5, q[1] + 32, x->stride);
-            tile_dot_ss(3, 5, 7);
-            tile_store(3, s->of_32[1][1]);
-        }
-        tile_store(1, s->of_32[0][1]);
+    if (n_block == 1)
+        return;
+    tile_zero(1);
+    tile_load(4, q[0] + 32, stride);
+    tile_load(7, p->w[1], 64);
+    tile_dot_ss(1, 4, 7);
+    if (n_tile == 2) {
+        tile_zero(3);
+        tile_load(5, q[1] + 32, stride);
+        tile_dot_ss(3, 5, 7);
     }
-    tile_store(0, s->of_32[0][0]);
-    if (rows.n[1])
-        tile_store(2, s->of_32[1][0]);
 }
 
-KERNELS_ALWAYS_INLINE void tiles_fold_32(const struct tiles_fold *f, const struct tiles_acts *x, enum quant_type type,
-                                         struct tiles_rows rows)
+KERNELS_ALWAYS_INLINE void tiles_store_32(struct tiles_sums *sums, int n_block, int n_tile)
 {
+    if (n_block == 2) {
+        if (n_tile == 2)
+            tile_store(3, sums->part[1][1]);
+        tile_store(1, sums->part[0][1]);
+    }
+    tile_store(0, sums->part[0][0]);
+    if (n_tile == 2)
+        tile_store(2, sums->part[1][0]);
+}
+
+KERNELS_ALWAYS_INLINE void tiles_fold_32(const struct tiles_state *s, const struct tiles_sums *sums,
+                                         enum quant_type type)
+{
+    const struct tiles_fold *f = &s->fold;
     if (!f->acc)
         return;
-    for (int i = 0; i < 2; i++)
-        for (int r = 0; r < rows.n[i]; r++) {
-            int t = i * rows.n[0] + r;
-            vf sum = vf_load(f->acc[t]);
+    KERNELS_UNROLL
+    for (int tile = 0; tile < s->n_tile; tile++) {
+        float(*acc)[LANES] = f->acc + tile * s->n;
+        const float *d = f->x->d32[f->block] + f->t[tile], *x_sum = f->x->sum32[f->block] + f->t[tile];
+        for (int i = 0; i < s->n; i++) {
+            vf sum = vf_load(acc[i]);
             for (int b = 0; b < f->n_block; b++) {
-                vf v = vf_mul(f->slice->scale32[b].d, vf_of(vi_load(f->sums->of_32[i][b][r])));
+                vf v = vf_mul(f->scale32[b].d, vf_of(vi_load(sums->part[tile][b][i])));
                 if (r16_has_min32(type))
-                    v = vf_fma(f->slice->scale32[b].min, vf_bcast(&x->sum32[f->block + b][f->t + t]), v);
-                sum = vf_fma(v, vf_bcast(&x->d32[f->block + b][f->t + t]), sum);
+                    v = vf_fma(f->scale32[b].min, vf_bcast(&x_sum[b * TILES_TOKENS + i]), v);
+                sum = vf_fma(v, vf_bcast(&d[b * TILES_TOKENS + i]), sum);
             }
-            vf_store(f->acc[t], sum, LANES);
+            vf_store(acc[i], sum, LANES);
         }
+    }
 }
 
 /* ---- the loops over rows, k and tokens -------------------------------------------------------------------------- */
@@ -447,13 +461,21 @@ struct tiles_part {
 struct tiles_panel {
     const uint8_t *w; /* its first block */
     int64_t row;
-    int n_block; /* blocks of 32 */
+    int n_block;               /* blocks of 32 */
+    struct tiles_block *block; /* of 256: where what its slices share is kept */
 };
+
+/* How many blocks of 32 slice i of a panel has; 0 or less: it has no slice i. */
+KERNELS_ALWAYS_INLINE int tiles_n_block(const struct tiles_panel *p, int i)
+{
+    return p->n_block - 2 * i < 2 ? p->n_block - 2 * i : 2;
+}
 
 /* The panel of group g at k = at. Behind the last group the first one follows, at the next panel's place of k. Behind
  * the last panel there are empty ones, which lie where the first one does. */
 KERNELS_ALWAYS_INLINE struct tiles_panel tiles_panel_at(const struct kernel_matmul *a, enum quant_type type, int len,
-                                                        const struct tiles_part *part, int g, int64_t at)
+                                                        const struct tiles_part *part, int g, int64_t at,
+                                                        struct tiles_block *block)
 {
     if (g >= part->n_group) {
         g -= part->n_group;
@@ -466,23 +488,25 @@ KERNELS_ALWAYS_INLINE struct tiles_panel tiles_panel_at(const struct kernel_matm
     }
     int64_t row = part->row + g * LANES;
     const uint8_t *w = r16_rows(a, type, row, len) + at / len * r16_block_bytes(type);
-    return (struct tiles_panel){.w = w, .row = row, .n_block = (int)(n_k / 32)};
+    return (struct tiles_panel){.w = w, .row = row, .n_block = (int)(n_k / 32), .block = block};
 }
 
-/* Expands slice i of a panel, if it has one. Of a block of 256 b is the one's, from its slice 0 on. */
-KERNELS_ALWAYS_INLINE void tiles_expand(struct tiles_slice *slices, struct tiles_block *b, const struct tiles_panel *p,
-                                        enum quant_type type, int len, int i)
+/* Expands half of slice i of a panel, or of blocks of 32 all of it with the second half, if there is one. A
+ * block of 256 begins with its slice 0. */
+KERNELS_ALWAYS_INLINE void tiles_expand(struct tiles_work *k, const struct tiles_panel *p, enum quant_type type,
+                                        int len, int i, int half)
 {
-    int n_block = p->n_block - 2 * i < 2 ? p->n_block - 2 * i : 2;
+    int n_block = tiles_n_block(p, i);
     if (n_block <= 0)
         return;
     if (len == 32) {
-        tiles_expand_32(&slices[i], p->w + 2 * i * r16_block_bytes(type), type, p->row, n_block);
+        if (half == 1)
+            tiles_expand_32(&k->slices[i], k->scale32[i], p->w + 2 * i * r16_block_bytes(type), type, p->row, n_block);
         return;
     }
-    if (i == 0)
-        tiles_block_load(b, p->w, type, p->row);
-    tiles_expand_256(&slices[i], b, p->w, type, i);
+    if (i == 0 && half == 0)
+        tiles_block_load(p->block, p->w, type, p->row);
+    tiles_expand_256(&k->slices[i], p->block, p->w, type, i, half);
 }
 
 /* Asks for a quarter of the panel two groups of rows behind p. */
@@ -495,87 +519,139 @@ KERNELS_ALWAYS_INLINE void tiles_prefetch(const struct kernel_matmul *a, const s
         __builtin_prefetch(w + i, 0, 2);
 }
 
-KERNELS_ALWAYS_INLINE void tiles_fold_all(struct tiles_fold *f, const struct tiles_acts *x, enum quant_type type,
-                                          int len, struct tiles_rows rows)
+/* Expands half of the slice that is multiplied three slices behind slice i, when slice (i + 3) % 4 has met the tokens
+ * of all pairs. p: the panel in hand, and the next one */
+KERNELS_ALWAYS_INLINE void tiles_expand_ahead(struct tiles_work *k, struct tiles_state *s,
+                                              const struct kernel_matmul *a, const struct tiles_panel p[2],
+                                              enum quant_type type, int len, int pair, int i, int half)
 {
-    if (len == 32)
-        tiles_fold_32(f, x, type, rows);
-    for (int i = 0; len == 256 && i < TILES_SLICES; i++)
-        tiles_fold_256(f, x, type, i, rows);
-    f->acc = NULL;
+    if (pair != (i == 0 ? 0 : s->n_pair - 1))
+        return;
+    int next = i != 0;
+    tiles_expand(k, &p[next], type, len, (i + TILES_AHEAD) % TILES_SLICES, half);
+    if (half == 1)
+        tiles_prefetch(a, &p[1], type, len, i);
 }
 
-/* n_pair: pairs of tiles that the tokens are in. */
-KERNELS_ALWAYS_INLINE void tiles_walk(const struct kernel_matmul *a, enum quant_type type, int len,
-                                      const struct tiles_part *part, int n_pair)
+/* Multiplies a block of 256 with a pair of tiles of tokens at q, and folds the pair's before. */
+KERNELS_ALWAYS_INLINE void tiles_pair_256(struct tiles_work *k, struct tiles_state *s, const struct kernel_matmul *a,
+                                          const struct tiles_panel p[2], enum quant_type type, int pair,
+                                          const struct tiles_fold *products, const int8_t *const q[2])
 {
-    _Alignas(64) float acc[TILES_GROUPS * TILES_TOKENS][LANES]; /* n_pair * n of a group beside each other */
-    struct tiles_acts x;
-    struct tiles_slice slices[TILES_SLICES];
-    struct tiles_block block;
-    struct tiles_sums sums[2];
-    struct tiles_fold fold = {.acc = NULL};
-    int n = (part->n_tok + n_pair - 1) / n_pair; /* of a pair: the second one begins with the first one's last where
-                                                  * they are odd */
-    int n_second = n > TILES_ROWS ? n / 2 : 0, turn = 0;
-    struct tiles_rows rows = {{n - n_second, n_second}};
-    struct tiles_panel p = tiles_panel_at(a, type, len, part, 0, 0);
-    memset(acc, 0, (size_t)(part->n_group * n_pair * n) * sizeof *acc);
-    tiles_begin(rows.n[0], rows.n[1], len == 256 ? 64 : 32);
-    tiles_block_begin(&block);
-    for (int i = 0; i < TILES_AHEAD; i++)
-        tiles_expand(slices, &block, &p, type, len, i);
-    for (int64_t at = 0; at < a->k; at += TILES_K) {
-        tiles_fold_all(&fold, &x, type, len, rows);
-        tiles_acts_load(&x, a->x, type, len, at, 32 * p.n_block, part->t0, part->n_tok);
-        for (int g = 0; g < part->n_group; g++) {
-            struct tiles_panel next = tiles_panel_at(a, type, len, part, g + 1, at);
-            struct r16_scale256 scale = block.scale; /* before the next block's */
-            for (int pair = 0; pair < n_pair; pair++) {
-                struct tiles_fold products = {.acc = acc + (g * n_pair + pair) * n, .t = pair * (part->n_tok - n)};
-                products.scale = scale;
-                if (len == 256)
-                    tiles_begin_256(&sums[turn], &block, &x, type, products.t, rows);
-                KERNELS_UNROLL
-                for (int i = 0; i < TILES_SLICES; i++) {
-                    int n_block = p.n_block - 2 * i < 2 ? p.n_block - 2 * i : 2;
-                    products.sums = &sums[turn];
-                    if (len == 256) {
-                        tiles_products_256(&slices[i], &x, type, i * TILES_SLICE, products.t, rows);
-                        tiles_fold_256(&fold, &x, type, i, rows);
-                    } else {
-                        if (n_block > 0)
-                            tiles_products_32(&sums[turn], &slices[i], &x, 2 * i, n_block, products.t, rows);
-                        tiles_fold_32(&fold, &x, type, rows);
-                        fold = products;
-                        fold.slice = &slices[i];
-                        fold.block = 2 * i;
-                        fold.n_block = n_block;
-                        if (n_block <= 0)
-                            fold.acc = NULL;
-                        turn = !turn;
-                    }
-                    if (i == 0 ? pair == 0 : pair == n_pair - 1) { /* when slice (i + 3) % 4 has met all tokens */
-                        tiles_expand(slices, &block, i == 0 ? &p : &next, type, len, (i + TILES_AHEAD) % TILES_SLICES);
-                        tiles_prefetch(a, &next, type, len, i);
-                    }
-                }
-                if (len == 256) {
-                    tiles_end_256(&sums[turn], type, rows);
-                    fold = products;
-                    turn = !turn;
-                }
-            }
-            p = next;
+    const struct tiles_acts *x = products->x;
+    KERNELS_UNROLL
+    for (int i = 0; i < TILES_SLICES; i++) {
+        /* The minima of tile min_of come last, when the ones before in their place are folded. */
+        int min_of = i - (TILES_SLICES - s->n_tile);
+        bool has_min = r16_has_min256(type) && min_of >= 0;
+        KERNELS_UNROLL
+        for (int j = 0; j < 2; j++) {
+            if (j < s->n_tile)
+                tiles_products_256(&k->slices[i], q[j] + i * TILES_SLICE, x->stride, type, j,
+                                   i == 0 ? &k->sums[0] : NULL);
+            if (j == 1 && has_min)
+                tiles_products_min(p[0].block, &x->sum[products->t[min_of]]);
+            if (i > 0)
+                tiles_fold_part(k, s, type, 2 * (i - 1) + j);
+            tiles_expand_ahead(k, s, a, p, type, 256, pair, i, j);
         }
+        if (has_min)
+            tile_store(5, k->sums[0].min[min_of]);
     }
-    tiles_fold_all(&fold, &x, type, len, rows);
+    s->fold = *products;
+    s->fold.scale = p[0].block->scale;
+}
+
+/* Multiplies blocks of 32 with a pair of tiles of tokens at q, slice by slice, and folds the slice's before. */
+KERNELS_ALWAYS_INLINE void tiles_pair_32(struct tiles_work *k, struct tiles_state *s, const struct kernel_matmul *a,
+                                         const struct tiles_panel p[2], enum quant_type type, int pair,
+                                         const struct tiles_fold *products, const int8_t *const q[2])
+{
+    KERNELS_UNROLL
+    for (int i = 0; i < TILES_SLICES; i++) {
+        int n_block = tiles_n_block(&p[0], i);
+        const int8_t *const q_slice[2] = {q[0] + i * TILES_SLICE, q[1] + i * TILES_SLICE};
+        if (n_block > 0)
+            tiles_products_32(&k->slices[i], q_slice, products->x->stride, n_block, s->n_tile);
+        if (n_block > 0 && s->n_tile == 2)
+            tiles_store_32(&k->sums[s->turn], n_block, 2);
+        tiles_fold_32(s, &k->sums[!s->turn], type);
+        if (n_block > 0 && s->n_tile == 1) /* later, as fewer products are on their way */
+            tiles_store_32(&k->sums[s->turn], n_block, 1);
+        s->fold.acc = n_block > 0 ? products->acc : NULL;
+        if (n_block > 0) {
+            s->fold.x = products->x;
+            s->fold.t[0] = products->t[0];
+            s->fold.t[1] = products->t[1];
+            s->fold.scale32 = k->scale32[i];
+            s->fold.block = 2 * i;
+            s->fold.n_block = n_block;
+            s->turn = !s->turn;
+        }
+        tiles_expand_ahead(k, s, a, p, type, 32, pair, i, 1);
+    }
+}
+
+/* Folds the last products. */
+KERNELS_ALWAYS_INLINE void tiles_fold_last(struct tiles_work *k, const struct tiles_state *s, enum quant_type type,
+                                           int len)
+{
+    if (len == 32) {
+        tiles_fold_32(s, &k->sums[!s->turn], type);
+        return;
+    }
+    struct tiles_sums *sums = &k->sums[0];
+    tile_store(0, sums->part[0][0]);
+    tile_store(1, sums->part[0][1]);
+    tile_store(2, sums->part[1][0]);
+    tile_store(3, sums->part[1][1]);
+    for (int part = 0; part < 6; part++)
+        tiles_fold_part(k, s, type, part);
+}
+
+/* Tokens that are in n_pair pairs of n_tile tiles. All tiles have as many: the last one begins among the tokens of the
+ * one before where they don't come out even. */
+KERNELS_ALWAYS_INLINE void tiles_walk(const struct kernel_matmul *a, enum quant_type type, int len,
+                                      const struct tiles_part *part, int n_pair, int n_tile)
+{
+    _Alignas(64) float acc[TILES_GROUPS * TILES_TOKENS][LANES]; /* of a group beside each other, tile by tile */
+    int n = (part->n_tok + n_pair * n_tile - 1) / (n_pair * n_tile), n_acc = n_pair * n_tile * n,
+        last = part->n_tok - n;
+    struct tiles_work k;
+    struct tiles_state s = {.n_pair = n_pair, .n_tile = n_tile, .n = n};
+    struct tiles_panel p[2] = {tiles_panel_at(a, type, len, part, 0, 0, &k.blocks[0])};
+    memset(acc, 0, (size_t)(part->n_group * n_acc) * sizeof *acc);
+    tiles_begin(n, len == 256 ? 64 : 32);
+    tiles_block_begin(&k.blocks[0]);
+    tiles_block_begin(&k.blocks[1]);
+    for (int i = 0; i < TILES_AHEAD; i++)
+        for (int half = 0; half < 2; half++)
+            tiles_expand(&k, &p[0], type, len, i, half);
+    for (int64_t at = 0; at < a->k; at += TILES_K) {
+        struct tiles_acts *x = &k.acts[s.panel];
+        tiles_acts_load(x, a->x, type, len, at, 32 * p[0].n_block, part->t0, part->n_tok);
+        for (int g = 0; g < part->n_group; g++) {
+            p[1] = tiles_panel_at(a, type, len, part, g + 1, at, &k.blocks[p[0].block == &k.blocks[0]]);
+            for (int pair = 0; pair < n_pair; pair++) {
+                int t = pair * n_tile * n, second = n_tile == 2 && t + n < last ? t + n : last;
+                struct tiles_fold products = {.acc = acc + g * n_acc + t, .x = x, .t = {t, second}};
+                const int8_t *const q[2] = {x->q + t * x->stride, x->q + second * x->stride};
+                if (len == 256)
+                    tiles_pair_256(&k, &s, a, p, type, pair, &products, q);
+                else
+                    tiles_pair_32(&k, &s, a, p, type, pair, &products, q);
+            }
+            p[0] = p[1];
+        }
+        s.panel = !s.panel;
+    }
+    tiles_fold_last(&k, &s, type, len);
     tiles_end();
     for (int g = 0; g < part->n_group; g++)
-        for (int t = 0; t < part->n_tok; t++) {
-            int64_t row = part->row + g * LANES;
-            int at = t < n ? t : t + n_pair * n - part->n_tok;
-            vf_store(a->y + (part->t0 + t) * a->ldy + row, vf_load(acc[g * n_pair * n + at]), a->n_row - row);
+        for (int tile = 0; tile < n_pair * n_tile; tile++) {
+            int64_t row = part->row + g * LANES, t = part->t0 + (tile * n < last ? tile * n : last);
+            for (int i = 0; i < n; i++)
+                vf_store(a->y + (t + i) * a->ldy + row, vf_load(acc[g * n_acc + tile * n + i]), a->n_row - row);
         }
 }
 
@@ -594,10 +670,12 @@ KERNELS_ALWAYS_INLINE void tiles_matmul(const struct kernel_matmul *a, enum quan
         part.n_group = (int)(n_group < TILES_GROUPS ? n_group : TILES_GROUPS);
         for (part.t0 = 0; part.t0 < a->m; part.t0 += n_tok) {
             part.n_tok = (int)(a->m - part.t0 < n_tok ? a->m - part.t0 : n_tok);
-            if (part.n_tok <= TILES_PAIR)
-                tiles_walk(a, type, len, &part, 1);
+            if (part.n_tok <= TILES_ROWS)
+                tiles_walk(a, type, len, &part, 1, 1);
+            else if (part.n_tok <= TILES_PAIR)
+                tiles_walk(a, type, len, &part, 1, 2);
             else
-                tiles_walk(a, type, len, &part, 2);
+                tiles_walk(a, type, len, &part, 2, 2);
         }
     }
 }

@@ -24,7 +24,7 @@ int64_t peak_tiles_amx(int64_t n_round)
     int8_t operand[SIDE * DEPTH];
     for (int i = 0; i < SIDE * DEPTH; i++)
         operand[i] = (int8_t)(i * 37);
-    tiles_begin(SIDE, SIDE, DEPTH);
+    tiles_begin(SIDE, DEPTH);
     tile_zero(0);
     tile_zero(1);
     tile_zero(2);

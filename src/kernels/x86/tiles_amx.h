@@ -12,13 +12,12 @@ struct tiles_config {
     uint8_t rows[16];
 };
 
-static inline void tiles_begin(int first, int second, int depth)
+static inline void tiles_begin(int n_token, int depth)
 {
     struct tiles_config c = {.palette = 1};
-    const int rows[8] = {first, first, second, second, first, second, depth / 4, depth / 4};
     for (int i = 0; i < 8; i++) {
-        c.row_bytes[i] = (uint16_t)(!rows[i] ? 0 : i == 4 || i == 5 ? depth : 64);
-        c.rows[i] = (uint8_t)rows[i];
+        c.row_bytes[i] = (uint16_t)(i == 4 || i == 5 ? depth : 64);
+        c.rows[i] = (uint8_t)(i < 6 ? n_token : depth / 4);
     }
     __asm__ volatile("ldtilecfg %0" : : "m"(c));
 }
