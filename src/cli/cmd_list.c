@@ -150,7 +150,7 @@ static int run(const struct command *c, int argc, char **argv)
     bool json = false, is_known = false, no_sandbox = false;
     const struct option options[] = {
         {"--json", OPT_FLAG, &json, "", "print one JSON object", 0, 0, 0},
-        {"--known", OPT_FLAG, &is_known, "", "families of models and how well each is known to run", 0, 0, 0},
+        {"--known", OPT_FLAG, &is_known, "", "list supported model families and how well each is tested", 0, 0, 0},
         SANDBOX_OPTION(no_sandbox),
     };
     struct err e = {0};
@@ -167,9 +167,9 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_list = {
     .name = "list",
     .usage = "[--json] [--known]",
-    .summary = "the models that are here, or that are known to run",
-    .details = "Models in the Hub's cache and from other addresses, by the names that -m takes;\n"
-               "parts of models; aliases.",
+    .summary = "list the models that are here, or the supported families",
+    .details = "Shows models in the Hub's cache and from other addresses under the names that -m takes, incomplete "
+               "downloads, and aliases.",
     .hub = HUB_READS,
     .group = COMMAND_MODELS,
     .run = run,
