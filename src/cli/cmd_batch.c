@@ -103,12 +103,10 @@ static err_code interrupted(const struct batch_command *c, struct err *e)
     char done[64];
     done_text(c, done);
     if (c->batch.queue.out.path)
-        return err_set(e, ERR_CANCELLED,
-                       "interrupted: %s requests are done, and the same command goes on with the rest", done);
+        return err_set(e, ERR_CANCELLED, "interrupted: %s requests are done; run the same command again to continue",
+                       done);
     return err_set(e, ERR_CANCELLED,
-                   "interrupted: %s requests are done; with an output that is a file the same command "
-                   "would go on with the rest",
-                   done);
+                   "interrupted: %s requests are done; only a run whose output is a file can be continued", done);
 }
 
 /* ---- preparing ----------------------------------------------------------------------------------------------- */
@@ -146,7 +144,7 @@ static err_code open_files(struct batch_command *c, struct err *e)
     TRY(batch_output_open(&q->out, c->output, e));
     TRY(count_requests(&q->in, &c->n_all, e));
     if (q->out.n_done)
-        fprintf(stderr, "%s: %lld requests are done: going on with the rest\n", c->output, (long long)q->out.n_done);
+        fprintf(stderr, "%s: %lld requests are done; continuing with the rest\n", c->output, (long long)q->out.n_done);
     return output_file_check(c->stats_json, e);
 }
 

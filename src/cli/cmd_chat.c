@@ -161,8 +161,8 @@ static err_code save_or_load(struct chat *c, bool save, const char *path, struct
 static err_code forget(struct chat *c)
 {
     conversation_reset(&c->talk);
-    note(c, conversation_system(&c->talk) ? "the conversation is forgotten, but for the system message"
-                                          : "the conversation is forgotten");
+    note(c, conversation_system(&c->talk) ? "the conversation is cleared; the system message stays"
+                                          : "the conversation is cleared");
     return ERR_OK;
 }
 
@@ -172,7 +172,7 @@ static err_code say_again(struct chat *c, bool edit, const char *text, char **sa
 {
     char *last = NULL;
     if (edit && !*text && !c->can_prefill)
-        return err_set(e, ERR_USAGE, "/edit needs a text here, which takes the place of the last message");
+        return err_set(e, ERR_USAGE, "/edit needs a text here, to replace the last message");
     TRY(conversation_take_back(&c->talk, &last, e));
     if (!last)
         return err_set(e, ERR_USAGE, "there is no message yet");
@@ -284,7 +284,7 @@ static err_code say(struct chat *c, const char *text, struct err *e)
     if (turn.interrupted)
         note(c, "interrupted");
     else if (turn.out_of_tokens)
-        note(c, "cut after the number of tokens that -n allows");
+        note(c, "stopped at the limit of -n");
     note_speed(c, &before);
     if (ferror(stdout))
         return err_set(e, ERR_IO, "standard output: the answer could not be written");
@@ -452,7 +452,7 @@ static err_code open_template(struct chat *c, struct err *e)
     const moebius_vocab *vocab = moebius_engine_vocab(c->opened.engine);
     if (c->template || moebius_vocab_template(vocab, NULL))
         return cli_open_template(c->template, c->model.path, vocab, &c->tmpl, e);
-    note(c, "this model has no chat template: it goes on with the text as it stands; --template FILE names one");
+    note(c, "this model has no chat template: it just continues the text; --template FILE sets one");
     if (moebius_template_open(&c->tmpl, plain_template, sizeof plain_template - 1, vocab, &error) != MOEBIUS_OK)
         return err_adopt(e, &error);
     return ERR_OK;

@@ -87,7 +87,7 @@ static err_code open_session(struct generate *g, struct err *e)
     if (g->n_ids > 0 || moebius_session_logits(g->opened.session))
         return ERR_OK;
     if (g->load_path)
-        return err_set(e, ERR_USAGE, "%s has no logits to go on from: append a prompt", g->load_path);
+        return err_set(e, ERR_USAGE, "%s has no logits to continue from: append a prompt", g->load_path);
     return err_set(e, ERR_USAGE, "the prompt is empty and this model has no token that begins a text");
 }
 

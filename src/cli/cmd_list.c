@@ -48,8 +48,8 @@ static void print_known(void)
     for (int i = 0; i < N_KNOWN; i++)
         printf("%-16s %-52s %s\n", known[i].architecture, known[i].models, known[i].status);
     printf("\nexact at toy size: a small model of random weights has the logits of an independent engine or model\n"
-           "run with published weights: so far of no family\n"
-           "experimental: its parts are those of others; no model of it has been compared\n");
+           "run with published weights: no family so far\n"
+           "experimental: made of other families' parts; not compared with another engine\n");
 }
 
 /* ---- what is here ----------------------------------------------------------------------------------------------- */

@@ -211,7 +211,7 @@ static void print_plan(struct pull_command *j)
     fprintf(stderr, "plan: %s\n", moebius_plan_line(j->plan));
     if (!j->is_refused)
         return;
-    fprintf(stderr, "moebius pull: refused: %s (--unchecked fetches it all the same)\nwhat would work:\n",
+    fprintf(stderr, "moebius pull: refused: %s (--unchecked fetches it anyway)\nwhat would work:\n",
             moebius_plan_refusal(j->plan));
     for (int i = 0; (way = moebius_plan_nearest(j->plan, i)); i++)
         fprintf(stderr, "  %s\n", way);
@@ -229,7 +229,7 @@ static err_code fetch(struct pull_command *j, const struct model_name *name, con
             fputs(description, stdout);
         free(description);
         if (code == ERR_FORMAT || code == ERR_UNSUPPORTED)
-            err_prefix(e, "this build can't run it (--unchecked fetches it all the same)");
+            err_prefix(e, "this build can't run it (--unchecked fetches it anyway)");
         TRY(code);
         print_plan(j);
     }

@@ -148,7 +148,7 @@ static void explain_speed(struct receipts_command *c, size_t at, enum speed_of o
     printf("\n");
     explain_parts(r, of);
     if (share > 1)
-        printf("           ABOVE THE CEILING: what is taken for the machine's rates or the model's bytes is wrong; it "
+        printf("           ABOVE THE CEILING: the machine's rates or the model's bytes must be wrong; it "
                "does "
                "not count for forecasts\n");
     if (r->forecast_high[of] > 0)

@@ -359,7 +359,7 @@ def test_chat_says_things_again():
     assert "is set" in c.say("/system Be **kind**, " + "and say why " * 6 + "so.")
     assert "Be **kind**, and say why and say why and say why and say\nwhy" in c.say("/system")
     assert "is set" in c.say("/system Be kind.") and "/clear" in c.say("/help")
-    assert "but for the system message" in c.say("/clear") and c.messages() == ["Be kind."]
+    assert "the system message stays" in c.say("/clear") and c.messages() == ["Be kind."]
     assert "messages read from said.json" in c.say("/load said.json")
     os.write(c.master, b"\x03")
     assert "Ctrl-D or /exit" in c.until("> ")
