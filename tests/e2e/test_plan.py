@@ -54,7 +54,7 @@ def test_rows_add_up_and_what_fits_is_not_refused():
 
 def test_what_is_unknown_names_what_makes_it_known():
     said = run("plan", "-m", DEMO).stdout.decode()
-    assert "unknown, as are the processor's peaks: `moebius probe` measures them once" in said and "upper bounds" not in said, said
+    assert "unknown until `moebius probe` has measured the machine once" in said and "upper bounds" not in said, said
     known = run("plan", "-m", DEMO, "--machine", MACHINES + "laptop.json", "--no-receipts").stdout.decode()
     assert "moebius probe" not in known and "\nno earlier runs to forecast from (moebius receipts): these are upper bounds" in known, known
 

@@ -191,7 +191,7 @@ def test_style_is_decided_in_one_place():
         assert run(*command, "--color", "always", stdin=stdin).stdout.startswith(b"\x1b[2m")
         run(*command, "--color", "mauve", code=2)
     # notes go to standard error, whose own kind counts
-    assert b"\x1b[2m[cut after" in on_terminal(*chat, stdin=b"Once\n")[1]
+    assert b"\x1b[2m[stopped at" in on_terminal(*chat, stdin=b"Once\n")[1]
     plain = on_terminal(*chat, "--color", "never", stdin=b"Once\n")[1]
     assert b"[cut after" in plain and b"\x1b" not in plain
     live = ["generate", "-m", DEMO, "-p", "Once", "-n", 3, "--stats"]
