@@ -75,8 +75,8 @@ static void print_unsteady(const struct bench_result *r, const char *name, const
 {
     if (p->n_unsteady)
         printf("%s: memory or units changed speed by more than 10%% during %lld of %lld\n"
-               "tokens (a shared machine?); 'part of the roof' leaves these out, except in rounds\n"
-               "that have no others\n",
+               "tokens (a shared machine?); 'part of the roof' leaves these out, except in\n"
+               "rounds that have no others\n",
                name, (long long)p->n_unsteady, (long long)(p->n_tok * r->n_round));
 }
 

@@ -193,7 +193,7 @@ def test_style_is_decided_in_one_place():
     # notes go to standard error, whose own kind counts
     assert b"\x1b[2m[stopped at" in on_terminal(*chat, stdin=b"Once\n")[1]
     plain = on_terminal(*chat, "--color", "never", stdin=b"Once\n")[1]
-    assert b"[cut after" in plain and b"\x1b" not in plain
+    assert b"[stopped at" in plain and b"\x1b" not in plain
     live = ["generate", "-m", DEMO, "-p", "Once", "-n", 3, "--stats"]
     assert b"\x1b[K" in on_terminal(*live)[1] and b"\x1b" not in on_terminal(*live, env={"TERM": "dumb"})[1]
 
