@@ -78,18 +78,18 @@ static void note_format(const struct chat *c, const char *format, ...)
 
 static void print_help(void)
 {
-    puts("/retry           another answer to the last message\n"
-         "/edit [TEXT]     the last message once more: changed, or to be changed\n"
+    puts("/retry           replace the last answer by another one\n"
+         "/edit [TEXT]     replace the last message, or edit it\n"
          "/reset, /clear   forget the conversation, but not the system message\n"
          "/system [TEXT]   show or set the system message (/system - removes it)\n"
          "/save FILE       write the conversation as JSON\n"
-         "/load FILE       go on with one that was written\n"
+         "/load FILE       continue a saved conversation\n"
          "/stats           tokens and speed so far\n"
          "/help, /?        this\n"
          "/exit, /quit     end; Ctrl-D does, too\n"
-         "Ctrl-C stops an answer. A line that ends with \\ goes on in the next, \"\"\" begins\n"
-         "and ends a text of several lines, and what is pasted is one message. // begins\n"
-         "a message with a slash.");
+         "Ctrl-C stops an answer. A line that ends with \\ continues on the next one. \"\"\"\n"
+         "begins and ends a message of several lines, and pasted text is one message.\n"
+         "Begin with // to send a message that begins with a slash.");
 }
 
 static double per_second(int64_t n, int64_t ns)
