@@ -25,7 +25,7 @@ build/build.ninja:
 	@tools/bootstrap.sh build
 	@meson setup build --prefix=$(PREFIX)
 
-demo: build ## build, then let the bundled model, or MODEL=FILE, tell a story
+demo: build ## build, then let the bundled model (or MODEL=FILE) tell a story
 ifeq ($(MODEL),$(BUNDLED))
 	@echo "A small Mixture-of-Experts (24 experts a layer, 2 for each token) continues \"Once upon a time\", on this CPU."
 	@echo "$(notdir $(MODEL)): Built with Llama. See models/README.md."
@@ -37,7 +37,7 @@ check: ## run all tests, in a release build, with sanitizers, or in both, and so
 	@tools/bootstrap.sh check
 	@tools/run_tests.py build:--no-suite=sanitized build-asan:$(SANITIZE):--no-suite=release
 
-soak: ## mutated models between guard pages; each call of each command fails; shared files; batches, servers and ranks killed; a server abused (hours)
+soak: ## run the long forms of tests: mutated models, failing calls, kills, hostile clients (hours)
 	@tools/bootstrap.sh check
 	@test -e build-asan/build.ninja || meson setup build-asan -Dtests=enabled $(subst :, ,$(SANITIZE))
 	@ninja -C build-asan
@@ -56,7 +56,7 @@ soak: ## mutated models between guard pages; each call of each command fails; sh
 	texts places ranks
 	@tests/e2e/abuse_serve.py build-asan/moebius $(BUNDLED)
 
-check-threads: ## run the tests in which threads meet, with ThreadSanitizer
+check-threads: ## run the tests with several threads under ThreadSanitizer
 	@tools/bootstrap.sh check
 	@tools/run_tests.py build-tsan:$(THREADS)
 
@@ -91,17 +91,17 @@ install: ## install to PREFIX=/usr/local, below DESTDIR if set
 	ninja -C build product && \
 	DESTDIR=$(DESTDIR) meson install -C build --no-rebuild
 
-uninstall: ## remove what the last install put in place
+uninstall: ## remove what the last install installed
 	@$(GIVE_BACK); ninja -C build uninstall
 
-dist: ## write build-dist/moebius-VERSION.tar.gz, of what is committed
+dist: ## write build-dist/moebius-VERSION.tar.gz from the committed files
 	@tools/make_dist.sh $(PACKAGES)
 
-deb: ## build Debian's packages of what is committed, into build-dist
+deb: ## build Debian packages of the committed files into build-dist
 	@tools/bootstrap.sh deb
 	@tools/make_deb.sh $(PACKAGES)
 
-check-deb: deb ## install the packages on a bare Debian, fetch a model and talk with it (root; minutes)
+check-deb: deb ## install the packages on a bare Debian, fetch a model and talk to it (root; minutes)
 	@tools/bootstrap.sh check-deb
 	@tools/check_deb.sh $(PACKAGES)
 
@@ -109,13 +109,13 @@ check-reproducible: ## build tarball and packages twice, and compare the bytes (
 	@tools/bootstrap.sh deb
 	@tools/check_reproducible.sh $(PACKAGES)
 
-check-agents: ## let Claude Code, Codex and opencode work with the server (downloads them once, 1 GB; minutes)
+check-agents: ## test the server with Claude Code, Codex and opencode (downloads them once, 1 GB; minutes)
 	@tools/bootstrap.sh agents
 	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
 	@ninja -C build moebius
 	@python3 tests/e2e/check_agents.py build/moebius $(BUNDLED) $(AGENTS)
 
-check-page: ## use the server's page in Chromium (a package; downloads Playwright and axe once; minutes)
+check-page: ## test the server's page in Chromium (a package; downloads Playwright and axe once; minutes)
 	@tools/bootstrap.sh page
 	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
 	@ninja -C build moebius

@@ -1,4 +1,4 @@
-/* A conversation: answers come as they are made, and Ctrl-C stops one. usage: chat MODEL.gguf < LINES
+/* A conversation: streams answers, and Ctrl-C stops one. usage: chat MODEL.gguf < LINES
  *
  *     cc chat.c -o chat $(pkg-config --cflags --libs moebius jansson) */
 #include <jansson.h>
@@ -10,7 +10,7 @@
 
 enum { MAX_ANSWER = 200, MAX_LINE = 4096 };
 
-/* For a model that brings none. */
+/* For models without a template. */
 static const char plain_template[] = "{% for m in messages %}{{ m.content }}\n{% endfor %}";
 
 static volatile sig_atomic_t is_stopped;
@@ -20,13 +20,13 @@ static void stop(int number)
     is_stopped = 1;
 }
 
-/* Asked by the engine every 50 ms or more often. */
+/* The engine calls this at least every 50 ms. */
 static bool is_cancel_wanted(void *user)
 {
     return is_stopped;
 }
 
-/* Gets each piece of an answer; reasoning is left out here. */
+/* Receives each piece of an answer; shows only the content. */
 static void show(void *user, moebius_reply_part part, const char *text, size_t n)
 {
     if (part == MOEBIUS_REPLY_CONTENT)
@@ -39,7 +39,7 @@ struct chat {
     moebius_session *session;
     moebius_sampler *sampler;
     moebius_template *tmpl;
-    json_t *messages; /* an array, as OpenAI's interface has it */
+    json_t *messages; /* an array, in the form of OpenAI's API */
 };
 
 static moebius_status open_chat(struct chat *c, const char *path, moebius_error *error)
@@ -58,7 +58,7 @@ static moebius_status open_chat(struct chat *c, const char *path, moebius_error 
     return moebius_template_open(&c->tmpl, source, strlen(source), vocab, error);
 }
 
-/* Tokens until the answer ends, is stopped or is long enough. */
+/* Generates tokens until the answer ends, is stopped or is long enough. */
 static moebius_status generate(struct chat *c, moebius_reply *reply, moebius_error *error)
 {
     bool end = false;
@@ -73,7 +73,7 @@ static moebius_status generate(struct chat *c, moebius_reply *reply, moebius_err
     return status == MOEBIUS_CANCELLED ? MOEBIUS_OK : status;
 }
 
-/* The conversation as a prompt; of what the session holds of it nothing is computed again. */
+/* Renders the conversation as a prompt; what the session already holds is not computed again. */
 static moebius_status answer(struct chat *c, moebius_error *error)
 {
     char *json = json_dumps(c->messages, JSON_COMPACT);
@@ -94,7 +94,7 @@ static moebius_status answer(struct chat *c, moebius_error *error)
     if (status == MOEBIUS_OK) {
         const char *text = moebius_reply_text(reply, MOEBIUS_REPLY_CONTENT, &n_text);
         json_t *message = NULL;
-        do /* a text that was cut within a character loses that */
+        do /* drop a character that was cut */
             message = json_pack("{s:s, s:s%}", "role", "assistant", "content", text, n_text);
         while (!message && n_text-- > 0);
         json_array_append_new(c->messages, message);

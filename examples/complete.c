@@ -15,7 +15,7 @@ static moebius_status generate(moebius_session *session, moebius_sampler *sample
         int32_t id = moebius_sampler_pick(sampler, moebius_session_logits(session));
         if (id < 0 || moebius_token_is_end(vocab, id))
             break;
-        moebius_sampler_accept(sampler, id); /* penalties look back at it */
+        moebius_sampler_accept(sampler, id); /* for the penalties */
         size_t n;
         const char *piece = moebius_token_piece(vocab, id, false, &n);
         fwrite(piece, 1, n, stdout);

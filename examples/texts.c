@@ -12,7 +12,7 @@ struct text {
     moebius_sampler *sampler;
     int32_t *prompt;
     size_t n_prompt;
-    int32_t last; /* the token that is to be appended */
+    int32_t last; /* the token to append next */
     bool is_over;
 };
 
@@ -29,7 +29,7 @@ static moebius_status open_text(struct text *t, moebius_engine *engine, const ch
     return status;
 }
 
-/* Appends to each text that goes on: first its prompt, then the token that was chosen last. */
+/* Appends to each text that continues: first its prompt, then the token chosen last. */
 static moebius_status step(moebius_engine *engine, struct text *texts, int n, bool prompts, moebius_error *error)
 {
     moebius_batch_item items[MAX_TEXTS];

@@ -87,7 +87,7 @@ export class Chat {
             // What another tab has added:
             for (const [id, node] of Object.entries(whole.nodes)) c.nodes[id] ||= node;
         } catch (e) {
-            toast(`The conversation could not be kept: ${e.message}`);
+            toast(`The conversation could not be saved: ${e.message}`);
         }
         this.changed(c);
     }

@@ -67,11 +67,11 @@ export class Experts {
             } catch (e) {
                 if (signal.aborted) return;
                 if (!(e instanceof GoneError)) {
-                    this.note(e instanceof KeyError ? "The server wants a key." : e.message);
+                    this.note(e instanceof KeyError ? "The server requires a key." : e.message);
                     return;
                 }
             }
-            this.note("The server does not answer.");
+            this.note("The server does not respond.");
             await this.connection.back(signal).catch(() => {});
         }
     }

@@ -22,7 +22,7 @@ let openSettings;
 const connection = new Connection((seconds) => {
     byId("gone").hidden = seconds === 0;
     byId("gone-text").textContent = seconds
-        ? `The server does not answer. Trying again in ${seconds} s; nothing is lost.`
+        ? `The server does not respond. Trying again in ${seconds} s; nothing is lost.`
         : "";
     if (seconds === 0) loadModels();
 });
@@ -59,7 +59,7 @@ function chooseModel(id) {
 // ---- keys ----------------------------------------------------------------------------------------------------------
 
 function askForKey() {
-    byId("key-error").textContent = hasKey() ? "The server does not know this key." : "";
+    byId("key-error").textContent = hasKey() ? "The server does not accept this key." : "";
     if (!byId("key").open) byId("key").showModal();
 }
 
@@ -159,7 +159,7 @@ function nextTheme() {
     settings.theme = all[(all.indexOf(settings.theme) + 1) % all.length];
     saveSettings();
     showTheme();
-    toast(`Theme: ${{ auto: "as the system", light: "light", dark: "dark" }[settings.theme]}`);
+    toast(`Theme: ${{ auto: "follow the system", light: "light", dark: "dark" }[settings.theme]}`);
 }
 
 function showTheme() {
@@ -259,7 +259,7 @@ async function begin() {
         else if (!removed) chat.reload(id);
         refreshHistory();
     };
-    if (!isKept) toast("This browser keeps no history: conversations are gone with the tab.");
+    if (!isKept) toast("This browser does not allow storage: conversations are lost when the tab is closed.");
     const [latest] = await store.list();
     if (latest && performance.getEntriesByType("navigation")[0]?.type === "reload")
         await choose(kept("sessionStorage", "moebius.shown") || latest.id);

@@ -4,7 +4,7 @@ import { h, icon, iconButton, copyText } from "./dom.js";
 import { codeBlock, MarkdownView } from "./markdown.js";
 import { CUT, FAILED, STOPPED, WRITING } from "./answer.js";
 
-const NAMES = { user: "You", assistant: "Answer", tool: "Result of a tool" };
+const NAMES = { user: "You", assistant: "Answer", tool: "Tool result" };
 
 function pretty(json) {
     try {
@@ -18,7 +18,7 @@ function stateText(node) {
     if (node.state === STOPPED) return "Stopped.";
     if (node.state === FAILED) return node.error;
     if (node.state === CUT) return "The tab was closed before the end.";
-    return node.finish === "length" && node.state !== WRITING ? "The limit of tokens was reached." : "";
+    return node.finish === "length" && node.state !== WRITING ? "The token limit was reached." : "";
 }
 
 function statsText({ prompt, cached, answer, perSecond }) {
@@ -114,7 +114,7 @@ export class MessageView {
         const area = h("textarea", {
             rows: "2",
             "aria-label": `Result of ${call.name}`,
-            placeholder: "What the tool answers",
+            placeholder: "The tool's result",
         });
         const send = (event) => {
             event.preventDefault();
@@ -124,7 +124,7 @@ export class MessageView {
             "form",
             { class: "result-form", onsubmit: send },
             area,
-            h("button", { type: "submit", class: "button" }, "Give result"),
+            h("button", { type: "submit", class: "button" }, "Send result"),
         );
     }
 
@@ -151,7 +151,7 @@ export class MessageView {
                 : h(
                       "span",
                       { class: "branches" },
-                      iconButton("left", "Branch before", () => show(at - 1), { disabled: at === 0 }),
+                      iconButton("left", "Previous branch", () => show(at - 1), { disabled: at === 0 }),
                       h(
                           "span",
                           { class: "branch-count" },
@@ -171,7 +171,7 @@ export class MessageView {
                   "button",
                   { type: "button", class: "text-button", onclick: () => this.actions.goOn(node) },
                   icon("on"),
-                  "Go on",
+                  "Continue",
               )
             : null;
         return [

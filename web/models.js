@@ -16,7 +16,7 @@ function describe(m) {
         return [`loaded, ${answers} under way`, "Unload when done", "unload", { when_done: true }];
     if (value === "loaded") return ["loaded", "Unload", "unload", {}];
     if (value === "unloading" && m.state === "ready")
-        return [`goes once ${n === 1 ? "1 answer has" : `${answers} have`} ended`, "Keep", "load", {}];
+        return [`unloads when ${n === 1 ? "1 answer has" : `${answers} have`} finished`, "Keep", "load", {}];
     if (value === "unloading") return ["is being unloaded", null];
     if (waits) return ["waits until the other model has ended", "Cancel", "unload", {}];
     if (value === "loading") return [`loading, ${Math.floor(100 * (progress || 0))}%`, null];
@@ -115,7 +115,7 @@ export class Models {
             this.wantsKey();
         } else {
             this.isGone = e instanceof GoneError;
-            this.note(this.isGone ? "The server does not answer." : e.message);
+            this.note(this.isGone ? "The server does not respond." : e.message);
         }
     }
 

@@ -104,8 +104,8 @@ function memoryNote({ memory, settings }) {
     const read = memory.experts && memory.slots < memory.experts;
     return (
         `Planned for ${texts} of ${settings.ctx.toLocaleString("en")} tokens; ` +
-        `${formatBytes(memory.ram_limit_bytes)} of memory may be taken` +
-        (read ? `, ${memory.slots} of ${memory.experts} experts have room there.` : ".")
+        `memory limit ${formatBytes(memory.ram_limit_bytes)}` +
+        (read ? `, ${memory.slots} of ${memory.experts} experts fit.` : ".")
     );
 }
 
@@ -146,7 +146,7 @@ function renderSpeed(report) {
     return h(
         "section",
         { "aria-label": "Speed" },
-        h("h4", {}, "Tokens a second"),
+        h("h4", {}, "Tokens per second"),
         ...rows.map((r) =>
             h(
                 "div",
@@ -166,7 +166,7 @@ function renderSpeed(report) {
             : h(
                   "p",
                   { class: "quiet" },
-                  "No forecast yet: it takes the machine's figures (moebius probe) and receipts of runs.",
+                  "No forecast yet. It needs the machine's measurements (moebius probe) and receipts of runs.",
               ),
         rows.length
             ? table(
@@ -206,12 +206,12 @@ const measurements = (receipts, kind) =>
 function renderTimeline(name, points) {
     const shown = points.slice(-MAX_RECEIPTS);
     const last = shown.at(-1);
-    const label = `${name}, ${shown.length} runs, the last one ${formatSpeed(last.value)} tokens a second`;
+    const label = `${name}, ${shown.length} runs, latest ${formatSpeed(last.value)} tokens per second`;
     const { picture, most } = timeline(shown, label);
     return h(
         "figure",
         { class: "timeline-frame" },
-        h("figcaption", {}, `${name}: the last one ${formatSpeed(last.value)} tokens/s`),
+        h("figcaption", {}, `${name}: latest ${formatSpeed(last.value)} tokens/s`),
         h("span", { class: "axis-top" }, formatSpeed(most)),
         picture,
         h(
@@ -238,7 +238,7 @@ function renderReceipts(receipts) {
             : h(
                   "p",
                   { class: "quiet" },
-                  "No receipts yet: a run of half a second and more leaves one when its model goes.",
+                  "No receipts yet. A run of at least half a second leaves one when its model is unloaded.",
               ),
         h("div", { class: "timelines" }, ...kinds.map(([name, points]) => renderTimeline(name, points))),
         kinds.length
@@ -248,7 +248,7 @@ function renderReceipts(receipts) {
                       { heading: "When (UTC)" },
                       { heading: "What" },
                       { heading: "By" },
-                      ...["Tokens/s", "Forecast", "Of the ceiling", "Texts"].map((heading) => ({
+                      ...["Tokens/s", "Forecast", "Of ceiling", "Texts"].map((heading) => ({
                           heading,
                           isNumber: true,
                       })),
@@ -277,12 +277,12 @@ function renderReceipts(receipts) {
 export function renderReport(report, receipts) {
     const { plan } = report;
     return [
-        report.error ? h("p", { class: "failed" }, `There is no plan: ${report.error}`) : null,
+        report.error ? h("p", { class: "failed" }, `No plan: ${report.error}`) : null,
         plan?.refused
             ? h(
                   "div",
                   { class: "failed" },
-                  h("p", {}, `It can't run like this: ${plan.refusal}`),
+                  h("p", {}, `This cannot run: ${plan.refusal}`),
                   plan.nearest.length ? h("ul", {}, ...plan.nearest.map((text) => h("li", {}, text))) : null,
               )
             : null,
@@ -290,7 +290,7 @@ export function renderReport(report, receipts) {
         plan || report.now ? renderSpeed(report) : null,
         renderReceipts(receipts),
         plan?.assumptions.length
-            ? h("p", { class: "quiet" }, `What the plan takes for granted: ${plan.assumptions.join("; ")}.`)
+            ? h("p", { class: "quiet" }, `The plan assumes: ${plan.assumptions.join("; ")}.`)
             : null,
     ].filter(Boolean);
 }

@@ -55,7 +55,7 @@ export function checkTools(text) {
         const isGood = Array.isArray(tools) && tools.every((t) => t?.type === "function" && t.function?.name);
         return isGood ? "" : 'Expected a list of {"type": "function", "function": {"name": …}}';
     } catch (e) {
-        return `No JSON: ${e.message}`;
+        return `Not valid JSON: ${e.message}`;
     }
 }
 

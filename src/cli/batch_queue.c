@@ -69,7 +69,7 @@ static void warn_of(const char *name)
 {
     char shown[64];
     printable_line(name, strlen(name), shown, sizeof shown);
-    fprintf(stderr, "warning: \"%s\" in a request means nothing here and is ignored\n", shown);
+    fprintf(stderr, "warning: unknown field \"%s\" in a request is ignored\n", shown);
 }
 
 /* Once for each name that means nothing. */

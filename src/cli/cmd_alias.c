@@ -55,7 +55,7 @@ static int run(const struct command *c, int argc, char **argv)
 {
     bool is_removed = false, no_sandbox = false;
     const struct option options[] = {
-        {"--remove", OPT_FLAG, &is_removed, "", "take the name away", 0, 0, 0},
+        {"--remove", OPT_FLAG, &is_removed, "", "remove the alias", 0, 0, 0},
         SANDBOX_OPTION(no_sandbox),
     };
     struct err e = {0};
@@ -68,9 +68,9 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_alias = {
     .name = "alias",
     .usage = "[NAME [TARGET]] [--remove]",
-    .summary = "short names for models: give, show, take away",
-    .details = "TARGET is what -m takes: hf:OWNER/REPO:WHAT, an address, or a file.\n"
-               "Without words all names are shown.",
+    .summary = "define, show or remove short names for models",
+    .details = "TARGET is what -m takes: hf:OWNER/REPO:WHAT, an address, or a file. Without arguments, all aliases are "
+               "listed.",
     .max_operand = 2,
     .hub = HUB_NAMES,
     .group = COMMAND_MODELS,

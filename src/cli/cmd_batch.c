@@ -103,12 +103,10 @@ static err_code interrupted(const struct batch_command *c, struct err *e)
     char done[64];
     done_text(c, done);
     if (c->batch.queue.out.path)
-        return err_set(e, ERR_CANCELLED,
-                       "interrupted: %s requests are done, and the same command goes on with the rest", done);
+        return err_set(e, ERR_CANCELLED, "interrupted: %s requests are done; run the same command again to continue",
+                       done);
     return err_set(e, ERR_CANCELLED,
-                   "interrupted: %s requests are done; with an output that is a file the same command "
-                   "would go on with the rest",
-                   done);
+                   "interrupted: %s requests are done; only a run whose output is a file can be continued", done);
 }
 
 /* ---- preparing ----------------------------------------------------------------------------------------------- */
@@ -146,7 +144,7 @@ static err_code open_files(struct batch_command *c, struct err *e)
     TRY(batch_output_open(&q->out, c->output, e));
     TRY(count_requests(&q->in, &c->n_all, e));
     if (q->out.n_done)
-        fprintf(stderr, "%s: %lld requests are done: going on with the rest\n", c->output, (long long)q->out.n_done);
+        fprintf(stderr, "%s: %lld requests are done; continuing with the rest\n", c->output, (long long)q->out.n_done);
     return output_file_check(c->stats_json, e);
 }
 
@@ -224,25 +222,24 @@ static int run(const struct command *c, int argc, char **argv)
     *r = (struct batch_request){.max_tokens = 256, .sampling = cli_default_sampling()};
     const struct option options[] = {
         MODEL_OPTIONS(j.model),
-        {"--input,-i", OPT_INPUT, &j.input, "FILE", "the requests, a line of JSON each (-: standard input)", 0, 0, 0},
-        {"--output,-o", OPT_OUTPUT, &j.output, "FILE", "the answers; those that are there are not computed again", 0, 0,
-         0},
-        {"--texts", OPT_INT, &j.n_texts, "N", "texts at once (parallel sequences) at most (16)", 1, MAX_TEXTS, 0},
+        {"--input,-i", OPT_INPUT, &j.input, "FILE", "requests, one JSON object per line (-: standard input)", 0, 0, 0},
+        {"--output,-o", OPT_OUTPUT, &j.output, "FILE", "answers; those already there are not computed again", 0, 0, 0},
+        {"--texts", OPT_INT, &j.n_texts, "N", "slots: texts computed at once (16)", 1, MAX_TEXTS, 0},
         DRAFT_OPTIONS(j.model),
-        {"--state", OPT_SIZE, &j.model.state_bytes, "SIZE", "memory for their state (half of the machine's)", 0, 0, 0,
-         GROUP_MEMORY},
-        {"--ctx,-c", OPT_INT, &j.model.n_ctx, "N", "context of each; as much as is needed, up to the model's", 1,
-         1 << 30, 0},
-        {"-n", OPT_INT, &r->max_tokens, "N", "tokens of an answer (256), where its request has no max_tokens", -1, 1e9,
-         0},
+        {"--state", OPT_SIZE, &j.model.state_bytes, "SIZE",
+         "memory for the KV caches and state of texts (half of the machine's)", 0, 0, 0, GROUP_MEMORY},
+        {"--ctx,-c", OPT_INT, &j.model.n_ctx, "N", "context of each text (default: what it needs, up to the model's)",
+         1, 1 << 30, 0},
+        {"-n", OPT_INT, &r->max_tokens, "N", "longest answer (256), unless the request has max_tokens", -1, 1e9, 0},
         SAMPLING_OPTIONS(r->sampling),
-        {"--stop", OPT_LIST, &r->stops, "TEXT", "end before TEXT; may be given again", 0, 0, 0, GROUP_FORM},
-        {"--ignore-eos", OPT_FLAG, &r->ignore_eos, "", "go on after a token that ends the text", 0, 0, 0, GROUP_FORM},
-        {"--template", OPT_INPUT, &j.template, "FILE", "a chat template to use instead of the model's", 0, 0, 0,
+        {"--stop", OPT_LIST, &r->stops, "TEXT", "stop before TEXT; repeatable", 0, 0, 0, GROUP_FORM},
+        {"--ignore-eos", OPT_FLAG, &r->ignore_eos, "", "continue after a token that ends the text", 0, 0, 0,
          GROUP_FORM},
-        {"--var", OPT_LIST, &vars, "NAME=JSON", "a variable of the template, such as enable_thinking=false", 0, 0, 0,
+        {"--template", OPT_INPUT, &j.template, "FILE", "use this chat template instead of the model's", 0, 0, 0,
          GROUP_FORM},
-        {"--stats-json", OPT_OUTPUT, &j.stats_json, "FILE", "write statistics to FILE in the end", 0, 0, 0,
+        {"--var", OPT_LIST, &vars, "NAME=JSON", "set a template variable, such as enable_thinking=false", 0, 0, 0,
+         GROUP_FORM},
+        {"--stats-json", OPT_OUTPUT, &j.stats_json, "FILE", "write statistics to FILE at the end", 0, 0, 0,
          GROUP_OUTPUT},
         RECEIPT_OPTION(j.model),
     };
@@ -265,10 +262,10 @@ const struct command cmd_batch = {
     .usage = "-m FILE -i FILE -o FILE [OPTIONS]",
     .summary = "answer many requests from a file",
     .details =
-        "Each line of the input is a JSON object with a prompt, messages or tokens, and what the options below say "
-        "for\n"
-        "all others: max_tokens, temperature, top_k, seed, stop and so on. Each line of the output is an answer, the\n"
-        "same that `moebius generate` would give. A run that was ended goes on where it was.",
+        "Each line of the input is a JSON object with a prompt, messages or tokens. It may also set max_tokens, "
+        "temperature, top_k, seed, stop and so on; the options below are the defaults. Each line of the output is an "
+        "answer, the same that `moebius generate` would give. Run the same command again to continue an interrupted "
+        "run.",
     .runs_model = true,
     .run = run,
 };

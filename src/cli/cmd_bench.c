@@ -75,7 +75,7 @@ static void print_unsteady(const struct bench_result *r, const char *name, const
 {
     if (p->n_unsteady)
         printf("%s: memory or units changed speed by more than 10%% during %lld of %lld\n"
-               "tokens (a shared machine?); these are left out of 'part of the roof', except in\n"
+               "tokens (a shared machine?); 'part of the roof' leaves these out, except in\n"
                "rounds that have no others\n",
                name, (long long)p->n_unsteady, (long long)(p->n_tok * r->n_round));
 }
@@ -388,15 +388,16 @@ static int run(const struct command *c, int argc, char **argv)
     const struct option options[] = {
         MODEL_OPTIONS(b.model),
         CAR_OPTIONS(b.model),
-        {"--prompt,-p", OPT_INT, &b.params.n_prefill, "N", "tokens of the prompt (512); 0: no prefill", 0, 1 << 24, 0},
-        {"-n", OPT_INT, &b.params.n_decode, "N", "tokens decoded one by one after it (32); 0: none", 0, 1 << 24, 0},
-        {"--depth,-d", OPT_INT, &b.params.n_depth, "N", "tokens in the context before (0)", 0, 1 << 24, 0},
-        {"--texts", OPT_INT, &b.params.n_texts, "N", "texts that decode together, a token of each at once (1)", 1, 1024,
+        {"--prompt,-p", OPT_INT, &b.params.n_prefill, "N", "prompt tokens (512); 0: no prefill", 0, 1 << 24, 0},
+        {"-n", OPT_INT, &b.params.n_decode, "N", "tokens decoded one by one after the prompt (32); 0: none", 0, 1 << 24,
          0},
-        {"--rounds,-r", OPT_INT, &b.params.n_round, "N", "how often (3)", 1, 10000, 0},
-        {"--tokens-from", OPT_INPUT, &b.tokens_from, "FILE", "tokens of a text instead of random ones", 0, 0, 0},
-        {"--load", OPT_FLAG, &b.load, "", "time loading instead, beside reading the file", 0, 0, 0},
-        {"--ops", OPT_FLAG, &b.ops, "", "time, bytes and work of each kind of operation", 0, 0, 0},
+        {"--depth,-d", OPT_INT, &b.params.n_depth, "N", "tokens already in the context (0)", 0, 1 << 24, 0},
+        {"--texts", OPT_INT, &b.params.n_texts, "N", "texts decoded together (1)", 1, 1024, 0},
+        {"--rounds,-r", OPT_INT, &b.params.n_round, "N", "rounds (3)", 1, 10000, 0},
+        {"--tokens-from", OPT_INPUT, &b.tokens_from, "FILE", "use the tokens of a text instead of random ones", 0, 0,
+         0},
+        {"--load", OPT_FLAG, &b.load, "", "time loading the model, beside plain reading of the file", 0, 0, 0},
+        {"--ops", OPT_FLAG, &b.ops, "", "add time, bytes and work of each kind of operation", 0, 0, 0},
         {"--csv", OPT_FLAG, &b.csv, "", "print CSV", 0, 0, 0},
         {"--json", OPT_FLAG, &b.json, "", "print one JSON object", 0, 0, 0},
         RECEIPT_OPTION(b.model),
@@ -415,14 +416,14 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_bench = {
     .name = "bench",
     .usage = "-m FILE [OPTIONS]",
-    .summary = "measure speed, beside what the machine could do",
+    .summary = "measure speed, beside what the machine could reach",
     .details =
-        "Times a prompt and the tokens after it, and measures right before and after each prompt and every 16\n"
-        "tokens what the machine's memory and units can do. The roof is the time that the operations can't go\n"
-        "below: each one's bytes over the memory's bandwidth or its multiply-adds over their peak, whichever is\n"
-        "longer, summed. Of a GPU it is the bytes over its memory's bandwidth alone. What is printed is the median and "
-        "the range of the rounds. With --texts several texts decode\n"
-        "together after prompts of their own, of which the first one's is timed; tokens/s are those of all.",
+        "Times a prompt and the tokens after it. Right before and after each prompt and every 16 tokens, it measures "
+        "the machine's memory and compute units. The roof is the shortest possible time of the operations: for each, "
+        "its bytes over the memory bandwidth or its multiply-adds over their peak, whichever is longer; these times "
+        "are summed. Of a GPU it is the bytes over its memory bandwidth alone. Prints the median and the range of the "
+        "rounds. With --texts, several texts decode together after prompts of their own; only the first prompt is "
+        "timed, and tokens/s are those of all texts.",
     .hint = "the model is given with -m",
     .runs_model = true,
     .group = COMMAND_MEASURE,

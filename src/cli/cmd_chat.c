@@ -78,18 +78,18 @@ static void note_format(const struct chat *c, const char *format, ...)
 
 static void print_help(void)
 {
-    puts("/retry           another answer to the last message\n"
-         "/edit [TEXT]     the last message once more: changed, or to be changed\n"
+    puts("/retry           replace the last answer by another one\n"
+         "/edit [TEXT]     replace the last message, or edit it\n"
          "/reset, /clear   forget the conversation, but not the system message\n"
          "/system [TEXT]   show or set the system message (/system - removes it)\n"
          "/save FILE       write the conversation as JSON\n"
-         "/load FILE       go on with one that was written\n"
+         "/load FILE       continue a saved conversation\n"
          "/stats           tokens and speed so far\n"
          "/help, /?        this\n"
          "/exit, /quit     end; Ctrl-D does, too\n"
-         "Ctrl-C stops an answer. A line that ends with \\ goes on in the next, \"\"\" begins\n"
-         "and ends a text of several lines, and what is pasted is one message. // begins\n"
-         "a message with a slash.");
+         "Ctrl-C stops an answer. A line that ends with \\ continues on the next one. \"\"\"\n"
+         "begins and ends a message of several lines, and pasted text is one message.\n"
+         "Begin with // to send a message that begins with a slash.");
 }
 
 static double per_second(int64_t n, int64_t ns)
@@ -161,8 +161,8 @@ static err_code save_or_load(struct chat *c, bool save, const char *path, struct
 static err_code forget(struct chat *c)
 {
     conversation_reset(&c->talk);
-    note(c, conversation_system(&c->talk) ? "the conversation is forgotten, but for the system message"
-                                          : "the conversation is forgotten");
+    note(c, conversation_system(&c->talk) ? "the conversation is cleared; the system message stays"
+                                          : "the conversation is cleared");
     return ERR_OK;
 }
 
@@ -172,7 +172,7 @@ static err_code say_again(struct chat *c, bool edit, const char *text, char **sa
 {
     char *last = NULL;
     if (edit && !*text && !c->can_prefill)
-        return err_set(e, ERR_USAGE, "/edit needs a text here, which takes the place of the last message");
+        return err_set(e, ERR_USAGE, "/edit needs a text here, to replace the last message");
     TRY(conversation_take_back(&c->talk, &last, e));
     if (!last)
         return err_set(e, ERR_USAGE, "there is no message yet");
@@ -284,7 +284,7 @@ static err_code say(struct chat *c, const char *text, struct err *e)
     if (turn.interrupted)
         note(c, "interrupted");
     else if (turn.out_of_tokens)
-        note(c, "cut after the number of tokens that -n allows");
+        note(c, "stopped at the limit of -n");
     note_speed(c, &before);
     if (ferror(stdout))
         return err_set(e, ERR_IO, "standard output: the answer could not be written");
@@ -452,7 +452,7 @@ static err_code open_template(struct chat *c, struct err *e)
     const moebius_vocab *vocab = moebius_engine_vocab(c->opened.engine);
     if (c->template || moebius_vocab_template(vocab, NULL))
         return cli_open_template(c->template, c->model.path, vocab, &c->tmpl, e);
-    note(c, "this model has no chat template: it goes on with the text as it stands; --template FILE names one");
+    note(c, "this model has no chat template: it just continues the text; --template FILE sets one");
     if (moebius_template_open(&c->tmpl, plain_template, sizeof plain_template - 1, vocab, &error) != MOEBIUS_OK)
         return err_adopt(e, &error);
     return ERR_OK;
@@ -518,18 +518,18 @@ static int run(const struct command *c, int argc, char **argv)
         CAR_OPTIONS(chat.model),
         DRAFT_OPTIONS(chat.model),
         {"--system", OPT_STRING, &chat.system, "TEXT", "the system message", 0, 0, 0},
-        {"--template", OPT_INPUT, &chat.template, "FILE", "a chat template to use instead of the model's", 0, 0, 0,
+        {"--template", OPT_INPUT, &chat.template, "FILE", "use this chat template instead of the model's", 0, 0, 0,
          GROUP_FORM},
-        {"--var", OPT_LIST, &vars, "NAME=JSON", "a variable of the template, such as enable_thinking=false", 0, 0, 0,
+        {"--var", OPT_LIST, &vars, "NAME=JSON", "set a template variable, such as enable_thinking=false", 0, 0, 0,
          GROUP_FORM},
-        {"-n", OPT_INT, &chat.n, "N", "tokens of an answer at most (-1: as many as it takes)", -1, 1e9, 0},
+        {"-n", OPT_INT, &chat.n, "N", "longest answer, in tokens (-1: no limit)", -1, 1e9, 0},
         {"--ctx,-c", OPT_INT, &chat.model.n_ctx, "N",
-         "context in tokens (the most that leaves all experts their memory, up to what the model was trained for)", 16,
-         1 << 30, 0},
-        {"--plain", OPT_FLAG, &chat.plain, "", "show answers as they are, markdown unstyled", 0, 0, 0, GROUP_OUTPUT},
-        {"--quiet,-q", OPT_FLAG, &chat.model.quiet, "", "no speed after answers, no progress", 0, 0, 0, GROUP_OUTPUT},
-        {"--no-history", OPT_FLAG, &chat.no_history, "", "neither keep what is said for later sessions nor show it", 0,
-         0, 0, GROUP_OUTPUT},
+         "context in tokens (default: the plan chooses, at most the model's)", 16, 1 << 30, 0},
+        {"--plain", OPT_FLAG, &chat.plain, "", "show answers as plain text, without styled Markdown", 0, 0, 0,
+         GROUP_OUTPUT},
+        {"--quiet,-q", OPT_FLAG, &chat.model.quiet, "", "show neither speed nor progress", 0, 0, 0, GROUP_OUTPUT},
+        {"--no-history", OPT_FLAG, &chat.no_history, "", "neither read nor write the input history", 0, 0, 0,
+         GROUP_OUTPUT},
         RAW_OPTION(chat.raw),
         COLOR_OPTION(chat.color),
         SAMPLING_OPTIONS(chat.sampling),
@@ -569,10 +569,10 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_chat = {
     .name = "chat",
     .usage = "-m FILE [OPTIONS]",
-    .summary = "talk with a model",
+    .summary = "talk to a model",
     .details =
-        "Uses the model's own chat template. /help in the conversation lists its commands. When input or output is no\n"
-        "terminal, each line of standard input is a message, and the answers go to standard output.",
+        "Uses the model's own chat template. /help in the conversation lists its commands. If input or output is not "
+        "a terminal, each line of standard input is a message, and answers go to standard output.",
     .hint = "`moebius generate --chat -p TEXT` answers one message",
     .runs_model = true,
     .run = run,

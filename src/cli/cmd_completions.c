@@ -19,10 +19,10 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_completions = {
     .name = "completions",
     .usage = "bash|zsh|fish",
-    .summary = "print what lets a shell complete commands and options",
+    .summary = "print shell completions",
     .details =
-        "What is installed has them already. Else: `source <(moebius completions bash)` in ~/.bashrc, the same with "
-        "zsh in ~/.zshrc, and `moebius completions fish > ~/.config/fish/completions/moebius.fish`.",
+        "Installed packages include completions. Otherwise add `source <(moebius completions bash)` to ~/.bashrc, the "
+        "same with zsh to ~/.zshrc, or run `moebius completions fish > ~/.config/fish/completions/moebius.fish`.",
     .max_operand = 1,
     .group = COMMAND_LOOK,
     .run = run,

@@ -70,10 +70,10 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_devices = {
     .name = "devices",
     .usage = "[--json]",
-    .summary = "what there is to compute on, and what of it is usable",
+    .summary = "list the processors and GPUs, and which of them can be used",
     .details =
-        "GPUs are found through Vulkan. vulkan:N is how --devices names one, and N how --gpu does. A GPU that is not "
-        "usable says why.",
+        "GPUs are found through Vulkan. --devices names a GPU vulkan:N, and --gpu names it N. If a GPU cannot be "
+        "used, its line says why.",
     .group = COMMAND_LOOK,
     .run = run,
 };

@@ -70,11 +70,10 @@ static int run(const struct command *c, int argc, char **argv)
     if (!r)
         return cli_exit(c, err_nomem(&e, sizeof *r, "the report"), &e);
     const struct option options[] = {
-        {"--model,-m", OPT_MODEL, &r->model.path, "FILE", "look at this model, too, and at the drive it lies on", 0, 0,
-         0},
-        {"--deep", OPT_FLAG, &r->model.deep, "", "read all of the model: checksums, NaN and impossible scales", 0, 0,
-         0},
-        {"--threads,-t", OPT_INT32, &r->live.n_threads, "N", "as many as runs are to have", 1, 256, 0},
+        {"--model,-m", OPT_MODEL, &r->model.path, "FILE", "also check this model and its drive", 0, 0, 0},
+        {"--deep", OPT_FLAG, &r->model.deep, "", "read the whole model: check checksums, NaN and impossible scales", 0,
+         0, 0},
+        {"--threads,-t", OPT_INT32, &r->live.n_threads, "N", "threads that runs will use", 1, 256, 0},
         {"--json", OPT_FLAG, &json, "", "print one JSON object", 0, 0, 0},
         SANDBOX_OPTION(no_sandbox),
     };
@@ -99,10 +98,10 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_doctor = {
     .name = "doctor",
     .usage = "[-m FILE] [--deep] [--json]",
-    .summary = "what makes runs slow or fail on this machine, and what to do about it",
+    .summary = "find what makes runs slow or fail on this machine",
     .details =
-        "A line for each thing that was looked at: ! is a finding, with its remedy; ? could not be found out. The "
-        "exit status is 23 when there are findings.",
+        "Prints one line for each check: ! is a finding, with its remedy; ? could not be determined. The exit status "
+        "is 23 if there are findings.",
     .group = COMMAND_MEASURE,
     .run = run,
 };

@@ -87,7 +87,7 @@ static err_code open_session(struct generate *g, struct err *e)
     if (g->n_ids > 0 || moebius_session_logits(g->opened.session))
         return ERR_OK;
     if (g->load_path)
-        return err_set(e, ERR_USAGE, "%s has no logits to go on from: append a prompt", g->load_path);
+        return err_set(e, ERR_USAGE, "%s has no logits to continue from: append a prompt", g->load_path);
     return err_set(e, ERR_USAGE, "the prompt is empty and this model has no token that begins a text");
 }
 
@@ -373,30 +373,30 @@ static int run(const struct command *c, int argc, char **argv)
         DRAFT_OPTIONS(g.model),
         PROMPT_OPTIONS(g.prompt),
         {"-n", OPT_INT, &g.n, "N", "tokens to generate (256); -1: until the text or the context ends", -1, 1e9, 0},
-        {"--ctx,-c", OPT_INT, &g.model.n_ctx, "N", "context; as much as is needed, or with -n -1 as the plan has it", 1,
-         1 << 30, 0},
+        {"--ctx,-c", OPT_INT, &g.model.n_ctx, "N",
+         "context in tokens (default: what is needed; with -n -1 the plan chooses)", 1, 1 << 30, 0},
         SAMPLING_OPTIONS(g.sampling),
         GRAMMAR_OPTIONS(g.grammar_options),
-        {"--stop", OPT_LIST, &g.stops, "TEXT", "end before TEXT; may be given again", 0, 0, 0, GROUP_FORM},
-        {"--ignore-eos", OPT_FLAG, &g.ignore_eos, "", "go on after a token that ends the text", 0, 0, 0, GROUP_FORM},
-        {"--chat", OPT_FLAG, &g.chat, "", "the prompt is a message: the model's chat template is applied", 0, 0, 0},
+        {"--stop", OPT_LIST, &g.stops, "TEXT", "stop before TEXT; repeatable", 0, 0, 0, GROUP_FORM},
+        {"--ignore-eos", OPT_FLAG, &g.ignore_eos, "", "continue after a token that ends the text", 0, 0, 0, GROUP_FORM},
+        {"--chat", OPT_FLAG, &g.chat, "", "treat the prompt as a chat message and apply the chat template", 0, 0, 0},
         {"--system", OPT_STRING, &g.system, "TEXT", "with --chat: the system message", 0, 0, 0},
-        {"--template", OPT_INPUT, &g.template, "FILE", "with --chat: a template to use instead of the model's", 0, 0, 0,
-         GROUP_FORM},
-        {"--var", OPT_LIST, &vars, "NAME=JSON", "with --chat: a variable of it, such as enable_thinking=false", 0, 0, 0,
-         GROUP_FORM},
+        {"--template", OPT_INPUT, &g.template, "FILE", "with --chat: use this chat template instead of the model's", 0,
+         0, 0, GROUP_FORM},
+        {"--var", OPT_LIST, &vars, "NAME=JSON", "with --chat: set a template variable, such as enable_thinking=false",
+         0, 0, 0, GROUP_FORM},
         {"--echo", OPT_FLAG, &g.echo, "", "print the prompt first", 0, 0, 0, GROUP_OUTPUT},
-        {"--save-state", OPT_OUTPUT, &g.save_path, "FILE", "save the session when the text has ended", 0, 0, 0,
+        {"--save-state", OPT_OUTPUT, &g.save_path, "FILE", "save the session at the end of the text", 0, 0, 0,
          GROUP_OUTPUT},
-        {"--load-state", OPT_INPUT_OLD, &g.load_path, "FILE", "go on from a saved session; a prompt is appended", 0, 0,
-         0, GROUP_OUTPUT},
+        {"--load-state", OPT_INPUT_OLD, &g.load_path, "FILE", "continue a saved session; a prompt is appended to it", 0,
+         0, 0, GROUP_OUTPUT},
         RAW_OPTION(g.raw),
         COLOR_OPTION(g.color),
-        {"--ids", OPT_FLAG, &g.ids_only, "", "print the generated ids instead, on one line", 0, 0, 0, GROUP_OUTPUT},
-        {"--quiet,-q", OPT_FLAG, &g.model.quiet, "", "no statistics and no progress", 0, 0, 0, GROUP_OUTPUT},
-        {"--stats", OPT_DETAIL, &g.stats, "[=layer]", "show what memory and reads do, all the while (=layer: by layer)",
-         0, 0, "layer", GROUP_OUTPUT},
-        {"--stats-json", OPT_OUTPUT, &g.stats_json, "FILE", "write statistics to FILE in the end", 0, 0, 0,
+        {"--ids", OPT_FLAG, &g.ids_only, "", "print the token ids instead of text, on one line", 0, 0, 0, GROUP_OUTPUT},
+        {"--quiet,-q", OPT_FLAG, &g.model.quiet, "", "show neither statistics nor progress", 0, 0, 0, GROUP_OUTPUT},
+        {"--stats", OPT_DETAIL, &g.stats, "[=layer]", "show memory and reads while running (=layer: by layer)", 0, 0,
+         "layer", GROUP_OUTPUT},
+        {"--stats-json", OPT_OUTPUT, &g.stats_json, "FILE", "write statistics to FILE at the end", 0, 0, 0,
          GROUP_OUTPUT},
         RECEIPT_OPTION(g.model),
     };
@@ -442,8 +442,9 @@ const struct command cmd_generate = {
     .name = "generate",
     .usage = "-m FILE (-p TEXT | -f FILE | --tokens 1,2,3 | --load-state FILE) [OPTIONS]",
     .summary = "continue a text",
-    .details = "Streams the text to standard output and, in the end, its speed and seed to standard error. Without a "
-               "prompt it is read from standard input, if that is a file or a pipe. Ctrl-C ends the text early.",
+    .details =
+        "Streams the text to standard output; its speed and seed follow on standard error. Without a prompt option, "
+        "the prompt is read from standard input, if that is a file or a pipe. Ctrl-C ends the text early.",
     .hint = "a prompt is given with -p, and in quotes",
     .runs_model = true,
     .run = run,

@@ -238,11 +238,12 @@ static int run(const struct command *c, int argc, char **argv)
     const struct option options[] = {
         {"--schema", OPT_INPUT, &j.schema, "FILE", "a JSON schema (-: standard input)", 0, 0, 0},
         {"--gbnf", OPT_INPUT, &j.gbnf, "FILE", "a grammar in GBNF", 0, 0, 0},
-        {"--regex", OPT_STRING, &j.regex, "REGEX", "a regular expression, for whole texts", 0, 0, 0},
-        {"--check", OPT_INPUT, &j.check, "FILE", "check each line of FILE, such as an instance of the schema", 0, 0, 0},
-        {"--strict", OPT_FLAG, &j.strict, "", "what can't be enforced is an error", 0, 0, 0},
+        {"--regex", OPT_STRING, &j.regex, "REGEX", "a regular expression that whole texts must match", 0, 0, 0},
+        {"--check", OPT_INPUT, &j.check, "FILE", "check each line of FILE against the grammar", 0, 0, 0},
+        {"--strict", OPT_FLAG, &j.strict, "", "fail if anything cannot be enforced", 0, 0, 0},
         {"--json", OPT_FLAG, &j.json, "", "print the report as JSON", 0, 0, 0},
-        {"--model,-m", OPT_MODEL, &j.model, "FILE", "a GGUF file: time masks of its vocabulary with --check", 0, 0, 0},
+        {"--model,-m", OPT_MODEL, &j.model, "FILE",
+         "with --check: time the token masks for this GGUF file's vocabulary", 0, 0, 0},
         SANDBOX_OPTION(j.no_sandbox),
     };
     struct err e = {0};
@@ -262,10 +263,10 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_grammar = {
     .name = "grammar",
     .usage = "(--schema FILE | --gbnf FILE | --regex REGEX) [OPTIONS]",
-    .summary = "compile a schema or grammar, and check texts against it",
+    .summary = "compile a JSON schema or grammar, and check texts against it",
     .details =
-        "Says what can't be enforced and, with --check, which lines of a file are accepted, and at which byte the\n"
-        "others fail. docs/grammar.md has what is enforced.",
+        "Prints what cannot be enforced. With --check, it also prints which lines of a file are accepted, and at "
+        "which byte the others fail. docs/grammar.md lists what is enforced.",
     .group = COMMAND_LOOK,
     .run = run,
 };

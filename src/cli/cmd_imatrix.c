@@ -61,8 +61,8 @@ static int run(const struct command *command, int argc, char **argv)
         MODEL_KERNEL_OPTIONS(c.model),
         {"--file,-f", OPT_INPUT, &c.file, "FILE", "the text (-: standard input)", 0, 0, 0},
         {"--out,-o", OPT_OUTPUT, &c.out, "FILE", "the file to write (imatrix.gguf)", 0, 0, 0},
-        {"--ctx,-c", OPT_INT, &c.model.n_ctx, "N", "the text is cut into windows of N tokens (512)", 1, 1 << 30, 0},
-        {"--chunks", OPT_INT, &c.n_window, "N", "the first N windows only", 1, 1e12, 0},
+        {"--ctx,-c", OPT_INT, &c.model.n_ctx, "N", "cut the text into windows of N tokens (512)", 1, 1 << 30, 0},
+        {"--chunks", OPT_INT, &c.n_window, "N", "use only the first N windows", 1, 1e12, 0},
     };
     struct err e = {0};
     err_code code = cli_begin(command, options, N_OPTIONS(options), &argc, argv, &e);
@@ -77,10 +77,11 @@ static int run(const struct command *command, int argc, char **argv)
 const struct command cmd_imatrix = {
     .name = "imatrix",
     .usage = "-m FILE -f TEXT [OPTIONS]",
-    .summary = "what a text makes of each weight's importance, for quantize --imatrix",
-    .details = "Sums the squares of what each matrix is multiplied by, each routed expert's for itself, and writes\n"
-               "them in llama.cpp's format. Layers whose experts saw few tokens are named; quantize draws those\n"
-               "experts' importances to the mean of all.",
+    .summary = "compute an importance matrix from a text, for quantize --imatrix",
+    .details =
+        "Sums the squares of the inputs of each matrix, separately for each routed expert, and writes them in "
+        "llama.cpp's format. Layers whose experts saw few tokens are listed; quantize pulls the importances of those "
+        "experts towards the mean.",
     .hint = "the text is given with -f",
     .runs_model = true,
     .group = COMMAND_MAKE,

@@ -11,16 +11,17 @@ static int run(const struct command *c, int argc, char **argv)
     struct inspect_params p = {0};
     struct option_share replicas = {0};
     const struct option options[] = {
-        {"--model,-m", OPT_MODEL, &model, "FILE", "the file, a GGUF file; also the first word", 0, 0, 0},
+        {"--model,-m", OPT_MODEL, &model, "FILE", "the GGUF file; may be the first word instead", 0, 0, 0},
         {"--json", OPT_FLAG, &p.json, "", "print one JSON object", 0, 0, 0},
-        {"--tensor", OPT_STRING, &p.tensor_name, "NAME", "one tensor: shape, first values, range, NaN count", 0, 0, 0},
-        {"--devices", OPT_STRING, &p.devices, "cpu:N[,cpu:N...]", "which experts each of these devices would have", 0,
-         0, 0},
-        {"--split", OPT_STRING, &p.split, "HOW[:A,B...]",
-         "experts|layers|cache|random, as when a model is run (experts)", 0, 0, 0},
-        {"--replicas", OPT_SHARE, &replicas, "SIZE|N%", "hot experts at more than one place, as when a model is run", 0,
-         0, 0},
-        {"--usage", OPT_INPUT, &p.usage, "FILE", "with --devices: counts of earlier runs", 0, 0, 0},
+        {"--tensor", OPT_STRING, &p.tensor_name, "NAME", "show one tensor: shape, first values, range, NaN count", 0, 0,
+         0},
+        {"--devices", OPT_STRING, &p.devices, "cpu:N[,cpu:N...]", "show which experts each of these devices would get",
+         0, 0, 0},
+        {"--split", OPT_STRING, &p.split, "HOW[:A,B...]", "experts|layers|cache|random, as in a run (experts)", 0, 0,
+         0},
+        {"--replicas", OPT_SHARE, &replicas, "SIZE|N%", "copies of hot experts on several devices, as in a run", 0, 0,
+         0},
+        {"--usage", OPT_INPUT, &p.usage, "FILE", "with --devices: use expert counts of earlier runs", 0, 0, 0},
         SANDBOX_OPTION(no_sandbox),
     };
     struct err e = {0};
@@ -37,7 +38,7 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_inspect = {
     .name = "inspect",
     .usage = "FILE [--json] [--tensor NAME] [--devices cpu:N,cpu:N]",
-    .summary = "what is in a GGUF file, how its layers work, what a token reads",
+    .summary = "show what is in a GGUF file and what each token reads of it",
     .group = COMMAND_LOOK,
     .run = run,
 };

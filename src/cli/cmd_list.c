@@ -48,8 +48,8 @@ static void print_known(void)
     for (int i = 0; i < N_KNOWN; i++)
         printf("%-16s %-52s %s\n", known[i].architecture, known[i].models, known[i].status);
     printf("\nexact at toy size: a small model of random weights has the logits of an independent engine or model\n"
-           "run with published weights: so far of no family\n"
-           "experimental: its parts are those of others; no model of it has been compared\n");
+           "run with published weights: no family so far\n"
+           "experimental: made of other families' parts; not compared with another engine\n");
 }
 
 /* ---- what is here ----------------------------------------------------------------------------------------------- */
@@ -150,7 +150,7 @@ static int run(const struct command *c, int argc, char **argv)
     bool json = false, is_known = false, no_sandbox = false;
     const struct option options[] = {
         {"--json", OPT_FLAG, &json, "", "print one JSON object", 0, 0, 0},
-        {"--known", OPT_FLAG, &is_known, "", "families of models and how well each is known to run", 0, 0, 0},
+        {"--known", OPT_FLAG, &is_known, "", "list supported model families and how well each is tested", 0, 0, 0},
         SANDBOX_OPTION(no_sandbox),
     };
     struct err e = {0};
@@ -167,9 +167,9 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_list = {
     .name = "list",
     .usage = "[--json] [--known]",
-    .summary = "the models that are here, or that are known to run",
-    .details = "Models in the Hub's cache and from other addresses, by the names that -m takes;\n"
-               "parts of models; aliases.",
+    .summary = "list the models that are here, or the supported families",
+    .details = "Shows models in the Hub's cache and from other addresses under the names that -m takes, incomplete "
+               "downloads, and aliases.",
     .hub = HUB_READS,
     .group = COMMAND_MODELS,
     .run = run,

@@ -110,11 +110,12 @@ static int run(const struct command *c, int argc, char **argv)
         MODEL_OPTIONS(l.model),
         CAR_OPTIONS(l.model),
         PROMPT_OPTIONS(l.prompt),
-        {"--out,-o", OPT_OUTPUT, &l.out, "FILE.f32", "where to: float32, little-endian, [positions][n_vocab]", 0, 0, 0},
-        {"--positions", OPT_STRING, &l.positions, "all|last:N", "logits after which tokens (all)", 0, 0, 0},
-        {"--routing", OPT_OUTPUT, &l.routing, "FILE", "write the experts chosen: lines of layer, position, ids", 0, 0,
+        {"--out,-o", OPT_OUTPUT, &l.out, "FILE.f32", "output file: float32, little-endian, [positions][n_vocab]", 0, 0,
          0},
-        {"--ctx,-c", OPT_INT, &l.model.n_ctx, "N", "context; as much as is needed", 1, 1 << 30, 0},
+        {"--positions", OPT_STRING, &l.positions, "all|last:N", "write logits after these tokens (all)", 0, 0, 0},
+        {"--routing", OPT_OUTPUT, &l.routing, "FILE", "write the chosen experts: lines of layer, position, ids", 0, 0,
+         0},
+        {"--ctx,-c", OPT_INT, &l.model.n_ctx, "N", "context in tokens (default: what is needed)", 1, 1 << 30, 0},
     };
     struct err e = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);

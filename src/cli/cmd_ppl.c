@@ -195,10 +195,11 @@ static int run(const struct command *c, int argc, char **argv)
         {"--file,-f", OPT_INPUT, &p.file, "FILE", "the text (-: standard input)", 0, 0, 0},
         {"--ctx,-c", OPT_INT, &p.model.n_ctx, "N", "tokens in a window (512)", 1, 1 << 30, 0},
         {"--json", OPT_FLAG, &p.json, "", "print one JSON object", 0, 0, 0},
-        {"--chunks", OPT_INT, &p.n_window, "N", "score the first N windows only", 1, 1e12, 0},
-        {"--resume", OPT_OUTPUT, &p.resume, "FILE", "go on from FILE, and keep there how far it has got", 0, 0, 0},
+        {"--chunks", OPT_INT, &p.n_window, "N", "score only the first N windows", 1, 1e12, 0},
+        {"--resume", OPT_OUTPUT, &p.resume, "FILE", "keep progress in FILE, and resume from it", 0, 0, 0},
         {"--against", OPT_FLAG, &p.against, "", "with --car: compare with the model's own predictions", 0, 0, 0},
-        {"--keep-cache", OPT_FLAG, &p.keep_cache, "", "with --car: windows find the experts that others left", 0, 0, 0},
+        {"--keep-cache", OPT_FLAG, &p.keep_cache, "", "with --car: keep the experts in memory between windows", 0, 0,
+         0},
         RECEIPT_OPTION(p.model),
     };
     struct err e = {0};
@@ -214,10 +215,10 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_ppl = {
     .name = "ppl",
     .usage = "-m FILE -f TEXT [OPTIONS]",
-    .summary = "perplexity on a text, comparable with llama.cpp's",
-    .details = "The text is cut into windows of --ctx tokens; the second half of each is scored. Line ends\n"
-               "of CR LF count as LF. With --car each window begins without experts in memory, and its second half is\n"
-               "computed token by token.",
+    .summary = "measure perplexity on a text, comparable with llama.cpp",
+    .details =
+        "Cuts the text into windows of --ctx tokens and scores the second half of each. CR LF counts as LF. With "
+        "--car, each window begins without experts in memory, and its second half is computed token by token.",
     .hint = "the text is given with -f",
     .runs_model = true,
     .group = COMMAND_MEASURE,

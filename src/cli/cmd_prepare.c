@@ -28,13 +28,13 @@ static int run(const struct command *c, int argc, char **argv)
     struct progress progress;
     struct prepare_result result;
     const struct option options[] = {
-        {"--model,-m", OPT_MODEL, &model, "FILE", "the model, a GGUF file; also the first word", 0, 0, 0},
-        {"--to", OPT_OUTPUT_FOLDERS, &to, "DIR[,DIR...]", "where to; with several, one of the two that follow", 0, 0,
-         0},
-        {"--mirror", OPT_FLAG, &mirror, "", "all experts in each: any drive can stand in for another", 0, 0, 0},
-        {"--stripe", OPT_FLAG, &stripe, "", "each expert in one, more on faster drives", 0, 0, 0},
+        {"--model,-m", OPT_MODEL, &model, "FILE", "the model, a GGUF file; may be the first word instead", 0, 0, 0},
+        {"--to", OPT_OUTPUT_FOLDERS, &to, "DIR[,DIR...]",
+         "target directories; with several, also give --mirror or --stripe", 0, 0, 0},
+        {"--mirror", OPT_FLAG, &mirror, "", "write all experts to each directory", 0, 0, 0},
+        {"--stripe", OPT_FLAG, &stripe, "", "write each expert to one directory, more to faster drives", 0, 0, 0},
         SANDBOX_OPTION(no_sandbox),
-        {"--threads,-t", OPT_INT, &n_threads, "N", "threads; all processors when not given", 1, 256, 0},
+        {"--threads,-t", OPT_INT, &n_threads, "N", "threads (default: all processors)", 1, 256, 0},
     };
     struct err e = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
@@ -70,8 +70,8 @@ const struct command cmd_prepare = {
     .usage = "FILE --to DIR[,DIR...] [--mirror | --stripe]",
     .summary = "lay a model's experts out on disk for fast reads (--store)",
     .details =
-        "Writes each routed expert as the processor wants it, with a checksum. May be interrupted: run it again\n"
-        "and it goes on. What is there already is read and compared with its checksums; what is damaged is\n"
+        "Writes each routed expert in the layout that the kernels need, with a checksum. After an interruption, run "
+        "the same command again to continue. Existing data is compared with its checksums, and damaged experts are "
         "written again.",
     .group = COMMAND_MAKE,
     .run = run,

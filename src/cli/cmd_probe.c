@@ -50,12 +50,11 @@ static int run(const struct command *command, int argc, char **argv)
 {
     struct probe_command c = {.gpus = "vulkan"};
     const struct option options[] = {
-        {"--model,-m", OPT_INPUT, &c.file, "FILE", "a large file on the drive to be measured, such as a model", 0, 0,
-         0},
-        {"--threads,-t", OPT_INT, &c.n_threads, "N", "threads; all processors when not given", 1, 256, 0},
-        {"--out,-o", OPT_OUTPUT, &c.out, "FILE", "keep it there, for --machine, and not for all later plans", 0, 0, 0},
-        {"--gpus", OPT_DEVICES, &c.gpus, "vulkan|none", "whether GPUs are measured, too (vulkan)", 0, 0, 0},
-        {"--json", OPT_FLAG, &c.json, "", "print it with --out, too", 0, 0, 0},
+        {"--model,-m", OPT_INPUT, &c.file, "FILE", "a large file on the drive to measure, such as a model", 0, 0, 0},
+        {"--threads,-t", OPT_INT, &c.n_threads, "N", "threads (default: all processors)", 1, 256, 0},
+        {"--out,-o", OPT_OUTPUT, &c.out, "FILE", "write the result to FILE for --machine, not to the cache", 0, 0, 0},
+        {"--gpus", OPT_DEVICES, &c.gpus, "vulkan|none", "whether to measure GPUs (vulkan)", 0, 0, 0},
+        {"--json", OPT_FLAG, &c.json, "", "also print the result with --out", 0, 0, 0},
         SANDBOX_OPTION(c.no_sandbox),
     };
     struct err e = {0};
@@ -70,9 +69,9 @@ const struct command cmd_probe = {
     .usage = "[-m FILE] [OPTIONS]",
     .summary = "measure what this machine can do, for plans",
     .details =
-        "Measures memory by threads and in small pages, the peaks of the processors and products with weights of\n"
-        "each type, random reads of a drive by size and depth, and each GPU's memory and transfers; prints it as\n"
-        "JSON and keeps it in the cache directory. What was not measured is null: unknown. Takes some seconds.",
+        "Measures memory by number of threads and in small pages, the peaks of the processors, matrix products of "
+        "each weight type, random reads of a drive by size and depth, and each GPU's memory and transfers. Prints the "
+        "result as JSON and keeps it in the cache directory. What was not measured is null. Takes a few seconds.",
     .hint = "a file on the drive is given with -m",
     .keeps_files = true,
     .group = COMMAND_MEASURE,

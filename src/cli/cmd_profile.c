@@ -202,14 +202,15 @@ static int run(const struct command *c, int argc, char **argv)
     const struct option options[] = {
         MODEL_OPTIONS(p.model),
         {"--file,-f", OPT_INPUT, &p.file, "FILE", "the text (-: standard input)", 0, 0, 0},
-        {"--ctx,-c", OPT_INT, &p.model.n_ctx, "N", "the text is cut into windows of N tokens (512)", 1, 1 << 30, 0},
-        {"-n", OPT_INT, &p.n_most, "N", "the first N tokens only", 1, 1e12, 0},
+        {"--ctx,-c", OPT_INT, &p.model.n_ctx, "N", "cut the text into windows of N tokens (512)", 1, 1 << 30, 0},
+        {"-n", OPT_INT, &p.n_most, "N", "use only the first N tokens", 1, 1e12, 0},
         {"--out,-o", OPT_OUTPUT, &p.out, "FILE", "write the counts, for --usage", 0, 0, 0},
-        {"--csv", OPT_OUTPUT, &p.csv, "FILE", "write them as a table", 0, 0, 0},
-        {"--svg", OPT_OUTPUT, &p.svg, "FILE", "write them as a picture", 0, 0, 0},
-        {"--gate", OPT_FLAG, &p.gate, "", "decide whether slots for single experts pay beside another device", 0, 0, 0},
-        {"--budget", OPT_SHARE, &p.budget, "SIZE|N%", "with --gate: slots' memory (what a GPU has, or 25%)", 0, 0, 0},
-        {"--machine", OPT_INPUT, &p.machine, "FILE", "with --gate: for a machine as FILE says", 0, 0, 0},
+        {"--csv", OPT_OUTPUT, &p.csv, "FILE", "write the counts as a table", 0, 0, 0},
+        {"--svg", OPT_OUTPUT, &p.svg, "FILE", "write the counts as a picture", 0, 0, 0},
+        {"--gate", OPT_FLAG, &p.gate, "", "decide between a cache of experts and whole layers on a device", 0, 0, 0},
+        {"--budget", OPT_SHARE, &p.budget, "SIZE|N%", "with --gate: memory for slots (what a GPU has, or 25%)", 0, 0,
+         0},
+        {"--machine", OPT_INPUT, &p.machine, "FILE", "with --gate: use the machine described in FILE", 0, 0, 0},
         {"--json", OPT_FLAG, &p.json, "", "with --gate: print one JSON object", 0, 0, 0},
     };
     struct err e = {0};
@@ -226,12 +227,12 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_profile = {
     .name = "profile",
     .usage = "-m FILE -f TEXT [OPTIONS]",
-    .summary = "how a text uses a model's experts, and what a cache of them could hit",
+    .summary = "show how a text uses a model's experts, and the hit rates of a cache",
     .details =
-        "Prints how unevenly each layer chooses, how often tokens choose what tokens before them did, how well\n"
-        "the next layer's choice can be predicted, and the hit rates of budgets and policies. --gate prints what\n"
-        "decides between slots for single experts and whole layers on a device beside another one, which later\n"
-        "runs go by; the exit status is 21 where it says hold.",
+        "Prints how unevenly each layer chooses its experts, how often tokens repeat the choices of earlier tokens, "
+        "how well the next layer's choice can be predicted, and hit rates for several budgets and policies. --gate "
+        "decides between slots for single experts and whole layers on a device beside another one, and keeps the "
+        "decision for later runs; the exit status is 21 if it says hold.",
     .hint = "the text is given with -f",
     .runs_model = true,
     .group = COMMAND_MEASURE,

@@ -211,7 +211,7 @@ static void print_plan(struct pull_command *j)
     fprintf(stderr, "plan: %s\n", moebius_plan_line(j->plan));
     if (!j->is_refused)
         return;
-    fprintf(stderr, "moebius pull: refused: %s (--unchecked fetches it all the same)\nwhat would work:\n",
+    fprintf(stderr, "moebius pull: refused: %s (--unchecked fetches it anyway)\nwhat would work:\n",
             moebius_plan_refusal(j->plan));
     for (int i = 0; (way = moebius_plan_nearest(j->plan, i)); i++)
         fprintf(stderr, "  %s\n", way);
@@ -229,7 +229,7 @@ static err_code fetch(struct pull_command *j, const struct model_name *name, con
             fputs(description, stdout);
         free(description);
         if (code == ERR_FORMAT || code == ERR_UNSUPPORTED)
-            err_prefix(e, "this build can't run it (--unchecked fetches it all the same)");
+            err_prefix(e, "this build can't run it (--unchecked fetches it anyway)");
         TRY(code);
         print_plan(j);
     }
@@ -263,9 +263,9 @@ static int run(const struct command *c, int argc, char **argv)
 {
     struct pull_command j = {.n_retry = PULL_RETRIES};
     const struct option options[] = {
-        {"--plan-only", OPT_FLAG, &j.plan_only, "", "say what it is, and plan for it; fetch no more", 0, 0, 0},
-        {"--unchecked", OPT_FLAG, &j.unchecked, "", "fetch it without a look at whether it can run here", 0, 0, 0},
-        {"--retries", OPT_INT, &j.n_retry, "N", "tries without a new byte before giving up (8)", 0, 1000, 0},
+        {"--plan-only", OPT_FLAG, &j.plan_only, "", "show the model and its plan without downloading it", 0, 0, 0},
+        {"--unchecked", OPT_FLAG, &j.unchecked, "", "skip the check whether the model can run here", 0, 0, 0},
+        {"--retries", OPT_INT, &j.n_retry, "N", "attempts without progress before giving up (8)", 0, 1000, 0},
         SANDBOX_OPTION(j.no_sandbox),
     };
     struct err e = {0};
@@ -287,13 +287,12 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_pull = {
     .name = "pull",
     .usage = "NAME [--plan-only]",
-    .summary = "fetch a model, resume and verify it",
-    .details = "NAME is hf:OWNER/REPO:WHAT (of the Hub; WHAT: Q4_K_M, or a file), the address of a\n"
-               ".gguf file, or an alias. The model goes to the cache of the Hub's own programs, and its\n"
-               "path is printed. Before that the model's first megabytes say whether it can run here, and how (moebius "
-               "plan);\n"
-               "the exit status is 20 where it can't. Whatever interrupts it, the same command goes on from there.\n"
-               "docs/pull.md has the rest.",
+    .summary = "download and verify a model",
+    .details =
+        "NAME is hf:OWNER/REPO:WHAT on the Hub (WHAT: Q4_K_M, or a file), the address of a .gguf file, or an alias. "
+        "The model goes to the Hub's standard cache, and its path is printed. The first megabytes are fetched first, "
+        "to check whether and how the model can run here (moebius plan); if it cannot, the exit status is 20. Run the "
+        "same command again to resume an interrupted download. See docs/pull.md.",
     .max_operand = 1,
     .hub = HUB_FETCHES,
     .group = COMMAND_MODELS,

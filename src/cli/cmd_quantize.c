@@ -45,14 +45,15 @@ static int run(const struct command *c, int argc, char **argv)
     int64_t n_threads = 0;
     bool force = false, no_sandbox = false;
     const struct option options[] = {
-        {"--model,-m", OPT_MODEL, &p.in, "IN", "the GGUF file to read; also the first word", 0, 0, 0},
+        {"--model,-m", OPT_MODEL, &p.in, "IN", "the GGUF file to read; may be the first word instead", 0, 0, 0},
         {"--type", OPT_STRING, &p.type, "TYPE", "a mix or a weight type, see above", 0, 0, 0},
-        {"--rule", OPT_LIST, &rules, "REGEX=TYPE", "tensors whose names match get TYPE; the first rule wins", 0, 0, 0},
-        {"--pure", OPT_FLAG, &p.pure, "", "every matrix the one type, no mix", 0, 0, 0},
+        {"--rule", OPT_LIST, &rules, "REGEX=TYPE",
+         "give TYPE to tensors whose names match; the first matching rule wins", 0, 0, 0},
+        {"--pure", OPT_FLAG, &p.pure, "", "use the one type for every matrix, not a mix", 0, 0, 0},
         {"--imatrix", OPT_MODEL, &p.imatrix, "FILE", "weigh errors by this importance matrix (GGUF)", 0, 0, 0},
-        {"--force", OPT_FLAG, &force, "", "replace OUT where there is one", 0, 0, 0},
+        {"--force", OPT_FLAG, &force, "", "replace OUT if it exists", 0, 0, 0},
         SANDBOX_OPTION(no_sandbox),
-        {"--threads,-t", OPT_INT, &n_threads, "N", "threads; all processors when not given", 1, 256, 0},
+        {"--threads,-t", OPT_INT, &n_threads, "N", "threads (default: all processors)", 1, 256, 0},
     };
     struct err e = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
@@ -80,14 +81,15 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_quantize = {
     .name = "quantize",
     .usage = "IN OUT --type TYPE [OPTIONS]",
-    .summary = "make a smaller GGUF file from one of F32, F16, BF16 or Q8_0",
-    .details = "Mixes:"
+    .summary = "make a smaller GGUF file from F32, F16, BF16 or Q8_0 weights",
+    .details =
+        "Mixes:"
 #define PRESET(name, ...) " " #name
 #include "jobs/quantize_presets.def"
 #undef PRESET
-               ".\nMOE_*: small routed experts, the rest at 6 to 8 bits. Any weight type names itself.\n"
-               "Prints each tensor's type and error: the root of sum (w - decoded)^2 / sum w^2.\n"
-               "Interrupted, it leaves OUT.unfinished, and the same command goes on with it.",
+        ".\nMOE_* makes the routed experts small and keeps the rest at 6 to 8 bits. TYPE may also be any weight type. "
+        "Prints each tensor's type and error: the root of sum (w - decoded)^2 / sum w^2. An interrupted run leaves "
+        "OUT.unfinished; run the same command again to continue.",
     .max_operand = 1,
     .operands = {OPT_OUTPUT},
     .hint = "expected two files, and the type with --type",

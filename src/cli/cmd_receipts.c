@@ -148,7 +148,7 @@ static void explain_speed(struct receipts_command *c, size_t at, enum speed_of o
     printf("\n");
     explain_parts(r, of);
     if (share > 1)
-        printf("           ABOVE THE CEILING: what is taken for the machine's rates or the model's bytes is wrong; it "
+        printf("           ABOVE THE CEILING: the machine's rates or the model's bytes must be wrong; it "
                "does "
                "not count for forecasts\n");
     if (r->forecast_high[of] > 0)
@@ -271,11 +271,9 @@ static int run(const struct command *c, int argc, char **argv)
     struct receipts_command r = {0};
     bool no_sandbox = false;
     const struct option options[] = {
-        {"--layers", OPT_INT, &r.import.n_layer, "N", "add: MoE layers of the model, where some were on the CPU", 1,
-         4096, 0},
-        {"--decode-ceiling", OPT_FLOAT, &r.ceiling_decode, "X", "add: the ceiling of its decode, tokens/s", 0.001, 1e9,
-         0},
-        {"--prefill-ceiling", OPT_FLOAT, &r.ceiling_prefill, "X", "add: the same of its prefill", 0.001, 1e9, 0},
+        {"--layers", OPT_INT, &r.import.n_layer, "N", "add: number of MoE layers, if some ran on the CPU", 1, 4096, 0},
+        {"--decode-ceiling", OPT_FLOAT, &r.ceiling_decode, "X", "add: decode ceiling, tokens/s", 0.001, 1e9, 0},
+        {"--prefill-ceiling", OPT_FLOAT, &r.ceiling_prefill, "X", "add: prefill ceiling, tokens/s", 0.001, 1e9, 0},
         SANDBOX_OPTION(no_sandbox),
     };
     struct err e = {0}, why;
@@ -296,10 +294,11 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_receipts = {
     .name = "receipts",
     .usage = "[list | explain N | export | add FILE]",
-    .summary = "how fast earlier runs were, and of what",
-    .details = "generate, bench, batch, serve and ppl leave a receipt when they measured for long enough, in the cache "
-               "directory. add takes what llama-bench -o json wrote. The exit status is 22 when a receipt that is "
-               "explained or added lies above its ceiling, or outside of what was forecast.",
+    .summary = "show how fast earlier runs were",
+    .details =
+        "generate, bench, batch, serve and ppl record a receipt in the cache directory if they ran long enough to "
+        "measure. add imports what llama-bench -o json wrote. The exit status is 22 if a receipt that is explained or "
+        "added lies above its ceiling or outside its forecast.",
     .max_operand = 2,
     .subcommands = {{"", {"--no-sandbox"}},
                     {"list", {"--no-sandbox"}},

@@ -53,7 +53,7 @@ static int run(const struct command *c, int argc, char **argv)
 {
     bool yes = false, no_sandbox = false;
     const struct option options[] = {
-        {"--yes,-y", OPT_FLAG, &yes, "", "don't ask", 0, 0, 0},
+        {"--yes,-y", OPT_FLAG, &yes, "", "do not ask for confirmation", 0, 0, 0},
         SANDBOX_OPTION(no_sandbox),
     };
     struct err e = {0};
@@ -68,8 +68,8 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_rm = {
     .name = "rm",
     .usage = "NAME [-y]",
-    .summary = "remove a model that was fetched, or a part of one",
-    .details = "hf:OWNER/REPO means all models of a repository. Files that another revision has, too, stay.",
+    .summary = "remove a downloaded model, or a part of one",
+    .details = "hf:OWNER/REPO means all models of a repository. Files that another revision uses are kept.",
     .max_operand = 1,
     .hub = HUB_REMOVES,
     .group = COMMAND_MODELS,

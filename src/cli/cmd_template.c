@@ -135,16 +135,16 @@ static int run(const struct command *c, int argc, char **argv)
     struct template_command j = {0};
     struct option_list vars = {0};
     const struct option options[] = {
-        {"--model,-m", OPT_MODEL, &j.model, "FILE", "a GGUF file: its template and special tokens", 0, 0, 0},
+        {"--model,-m", OPT_MODEL, &j.model, "FILE", "GGUF file with the template and special tokens", 0, 0, 0},
         {"--template", OPT_INPUT, &j.template, "FILE", "a template to use instead of the model's", 0, 0, 0},
-        {"--messages", OPT_INPUT, &j.messages, "FILE", "the messages, a JSON array (-: standard input)", 0, 0, 0},
-        {"--tools", OPT_INPUT, &j.tools, "FILE", "the tools, a JSON array", 0, 0, 0},
-        {"--var", OPT_LIST, &vars, "NAME=JSON", "one more variable, such as enable_thinking=false", 0, 0, 0},
+        {"--messages", OPT_INPUT, &j.messages, "FILE", "messages, a JSON array (-: standard input)", 0, 0, 0},
+        {"--tools", OPT_INPUT, &j.tools, "FILE", "tools, a JSON array", 0, 0, 0},
+        {"--var", OPT_LIST, &vars, "NAME=JSON", "set a template variable, such as enable_thinking=false", 0, 0, 0},
         {"--no-generation-prompt", OPT_FLAG, &j.no_generation_prompt, "",
-         "end with the last message, not with the beginning of an answer", 0, 0, 0},
-        {"--ids", OPT_FLAG, &j.ids_only, "", "print the prompt's tokens, on one line", 0, 0, 0},
-        {"--pieces", OPT_FLAG, &j.pieces, "", "print a line for each token: id and text", 0, 0, 0},
-        {"--family", OPT_FLAG, &j.family, "", "print how the model writes calls of tools, and no prompt", 0, 0, 0},
+         "end with the last message, without the beginning of an answer", 0, 0, 0},
+        {"--ids", OPT_FLAG, &j.ids_only, "", "print the prompt's token ids on one line", 0, 0, 0},
+        {"--pieces", OPT_FLAG, &j.pieces, "", "print one line per token: id and text", 0, 0, 0},
+        {"--family", OPT_FLAG, &j.family, "", "print the model's tool-call format instead of a prompt", 0, 0, 0},
         RAW_OPTION(j.raw),
         SANDBOX_OPTION(j.no_sandbox),
     };
@@ -167,8 +167,8 @@ const struct command cmd_template = {
     .usage = "(-m FILE | --template FILE) (--messages FILE.json | --family) [OPTIONS]",
     .summary = "print the prompt that a chat template makes of messages",
     .details =
-        "Messages and tools have the form of OpenAI's and Hugging Face's interfaces. Their texts stay text: only what\n"
-        "the template writes itself becomes special tokens.",
+        "Messages and tools have the form of the OpenAI and Hugging Face APIs. Special tokens in them stay text: only "
+        "what the template itself writes becomes special tokens.",
     .group = COMMAND_LOOK,
     .run = run,
 };

@@ -73,12 +73,12 @@ static int run_tokenize(const struct command *c, int argc, char **argv)
     const char *path = NULL, *text = NULL, *file = NULL;
     bool no_special = false, parse_special = false, ids_only = false, pieces = false, no_sandbox = false;
     const struct option options[] = {
-        {"--model,-m", OPT_MODEL, &path, "FILE", "a GGUF file with a vocabulary; also the first word", 0, 0, 0},
-        {"--file,-f", OPT_INPUT, &file, "FILE", "the text is the contents of FILE (-: standard input)", 0, 0, 0},
-        {"--no-special", OPT_FLAG, &no_special, "", "do not add the BOS and EOS that the file asks for", 0, 0, 0},
-        {"--parse-special", OPT_FLAG, &parse_special, "", "special tokens in the text are those tokens", 0, 0, 0},
+        {"--model,-m", OPT_MODEL, &path, "FILE", "GGUF file with a vocabulary; may be the first word instead", 0, 0, 0},
+        {"--file,-f", OPT_INPUT, &file, "FILE", "read the text from FILE (-: standard input)", 0, 0, 0},
+        {"--no-special", OPT_FLAG, &no_special, "", "do not add the BOS and EOS that the model asks for", 0, 0, 0},
+        {"--parse-special", OPT_FLAG, &parse_special, "", "parse special tokens in the text", 0, 0, 0},
         {"--ids", OPT_FLAG, &ids_only, "", "print ids on one line (the default)", 0, 0, 0},
-        {"--pieces", OPT_FLAG, &pieces, "", "print a line for each token: id and text", 0, 0, 0},
+        {"--pieces", OPT_FLAG, &pieces, "", "print one line per token: id and text", 0, 0, 0},
         SANDBOX_OPTION(no_sandbox),
     };
     struct err e = {0};
@@ -130,8 +130,8 @@ static int run_detokenize(const struct command *c, int argc, char **argv)
     const char *path = NULL, *file = NULL;
     bool special = false, raw = false, no_sandbox = false;
     const struct option options[] = {
-        {"--model,-m", OPT_MODEL, &path, "FILE", "a GGUF file with a vocabulary; also the first word", 0, 0, 0},
-        {"--file,-f", OPT_INPUT, &file, "FILE", "the numbers are in FILE (-: standard input)", 0, 0, 0},
+        {"--model,-m", OPT_MODEL, &path, "FILE", "GGUF file with a vocabulary; may be the first word instead", 0, 0, 0},
+        {"--file,-f", OPT_INPUT, &file, "FILE", "read the ids from FILE (-: standard input)", 0, 0, 0},
         {"--special", OPT_FLAG, &special, "", "print special tokens as their text", 0, 0, 0},
         RAW_OPTION(raw),
         SANDBOX_OPTION(no_sandbox),
@@ -172,9 +172,9 @@ static int run_detokenize(const struct command *c, int argc, char **argv)
 const struct command cmd_tokenize = {
     .name = "tokenize",
     .usage = "-m FILE [OPTIONS] (TEXT | -f FILE | -)",
-    .summary = "text to tokens",
+    .summary = "convert text to tokens",
     .details =
-        "TEXT after -- may begin with a dash. Without a text standard input is read, if that is a file or a pipe.",
+        "After --, TEXT may begin with a dash. Without a text, standard input is read, if it is a file or a pipe.",
     .max_operand = 1,
     .hint = "put the text in quotes",
     .group = COMMAND_LOOK,
@@ -184,7 +184,7 @@ const struct command cmd_tokenize = {
 const struct command cmd_detokenize = {
     .name = "detokenize",
     .usage = "-m FILE [OPTIONS] (ID... | -f FILE | -)",
-    .summary = "tokens to text",
+    .summary = "convert tokens to text",
     .max_operand = INT_MAX - 1,
     .group = COMMAND_LOOK,
     .run = run_detokenize,

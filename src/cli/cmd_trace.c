@@ -66,9 +66,9 @@ static int run(const struct command *c, int argc, char **argv)
     const struct option options[] = {
         MODEL_OPTIONS(t.model),
         {"--file,-f", OPT_INPUT, &t.file, "FILE", "the text (-: standard input)", 0, 0, 0},
-        {"--ctx,-c", OPT_INT, &t.model.n_ctx, "N", "the text is cut into windows of N tokens (512)", 1, 1 << 30, 0},
-        {"--out,-o", OPT_OUTPUT, &t.out, "FILE", "where the trace goes", 0, 0, 0},
-        {"--budgets", OPT_STRING, &t.budgets, "15,25,50", "replay: memory for experts, in % of all", 0, 0, 0},
+        {"--ctx,-c", OPT_INT, &t.model.n_ctx, "N", "cut the text into windows of N tokens (512)", 1, 1 << 30, 0},
+        {"--out,-o", OPT_OUTPUT, &t.out, "FILE", "the trace to write", 0, 0, 0},
+        {"--budgets", OPT_STRING, &t.budgets, "15,25,50", "replay: memory for experts, in % of all experts", 0, 0, 0},
     };
     struct err e = {0};
     err_code code = cli_begin(c, options, N_OPTIONS(options), &argc, argv, &e);
@@ -84,7 +84,7 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_trace = {
     .name = "trace",
     .usage = "-m FILE -f TEXT -o TRACE | replay TRACE [--budgets 15,25,50] [--policy NAME]",
-    .summary = "record which experts a text chooses, and replay that against budgets and policies",
+    .summary = "record which experts a text uses, and replay it with other cache settings",
     .max_operand = 2,
     .subcommands = {{"replay", {"--budgets", "--policy", "--no-sandbox"}}},
     .operands = {OPT_STRING, OPT_INPUT}, /* of replay FILE */

@@ -148,8 +148,9 @@ static int run(const struct command *command, int argc, char **argv)
     const struct option options[] = {
         MODEL_BASE_OPTIONS(c.model),
         MODEL_DEVICE_OPTIONS(c.model),
-        {"--tokens-from", OPT_INPUT, &c.tokens_from, "FILE", "tokens of a text instead of random ones", 0, 0, 0},
-        {"--out,-o", OPT_OUTPUT, &c.out, "FILE", "keep it there, for --tuning, and not for all later runs", 0, 0, 0},
+        {"--tokens-from", OPT_INPUT, &c.tokens_from, "FILE", "use the tokens of a text instead of random ones", 0, 0,
+         0},
+        {"--out,-o", OPT_OUTPUT, &c.out, "FILE", "write the result to FILE for --tuning, not to the cache", 0, 0, 0},
     };
     struct err e = {0};
     err_code code = cli_begin(command, options, N_OPTIONS(options), &argc, argv, &e);
@@ -164,14 +165,14 @@ static int run(const struct command *command, int argc, char **argv)
 const struct command cmd_tune = {
     .name = "tune",
     .usage = "-m FILE [OPTIONS]",
-    .summary = "measure what this machine does best with a model, for later runs",
+    .summary = "measure the fastest settings for a model on this machine",
     .details =
-        "Times what decides speed alone: how far ahead products ask for their weights, from how many tokens on they\n"
-        "go to a matrix unit, how large the tasks of decode are, how long threads wait before they sleep, and up to "
-        "how many tokens direct dispatch of the\n"
-        "experts is faster than sorted. Choices take turns, and one that wins by 3% is kept. Runs of this build on\n"
-        "the same processor with as many threads use what was found. Runs with a type of weights that was never "
-        "measured do the first of it, in 0.1 s.",
+        "Measures settings that affect speed but never results: how far ahead products prefetch weights, from how "
+        "many tokens on they use a matrix unit, the size of decode tasks, how long threads spin before they sleep, "
+        "and up to how many tokens direct expert dispatch is faster than sorted. Candidates take turns, and a "
+        "candidate is kept if it wins by 3%. Later runs of this build on the same processor with the same number of "
+        "threads use the result. A run with a weight type that was never measured measures the prefetch itself, in "
+        "0.1 s.",
     .hint = "the model is given with -m",
     .runs_model = true,
     .group = COMMAND_MAKE,

@@ -21,10 +21,11 @@ static int run(const struct command *c, int argc, char **argv)
     struct progress progress;
     struct verify_result r;
     const struct option options[] = {
-        {"--model,-m", OPT_MODEL, &path, "FILE|DIR", "a GGUF file or a prepared store; also the first word", 0, 0, 0},
-        {"--write", OPT_FLAG, &write, "", "write the checksums of a GGUF file, to FILE.crc32c", 0, 0, 0},
+        {"--model,-m", OPT_MODEL, &path, "FILE|DIR", "GGUF file or prepared store; may be the first word instead", 0, 0,
+         0},
+        {"--write", OPT_FLAG, &write, "", "write a GGUF file's checksums to FILE.crc32c", 0, 0, 0},
         SANDBOX_OPTION(no_sandbox),
-        {"--threads,-t", OPT_INT, &n_threads, "N", "threads; all processors when not given", 1, 256, 0},
+        {"--threads,-t", OPT_INT, &n_threads, "N", "threads (default: all processors)", 1, 256, 0},
     };
     struct err e = {0};
     err_code code = options_parse(c, options, N_OPTIONS(options), &argc, argv, &e);
@@ -54,10 +55,10 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_verify = {
     .name = "verify",
     .usage = "FILE [--write] | DIR",
-    .summary = "check a prepared store, or a GGUF file, against checksums",
+    .summary = "check a prepared store or a GGUF file against checksums",
     .details =
-        "A prepared store carries its checksums. A GGUF file has none: --write makes them, in a file beside it, and\n"
-        "from then on damage is noticed whenever the model runs.",
+        "A prepared store contains checksums. A GGUF file does not: --write stores them in a file beside it, and from "
+        "then on damage is noticed whenever the model runs.",
     .group = COMMAND_MAKE,
     .run = run,
 };

@@ -104,7 +104,7 @@ static int run(const struct command *c, int argc, char **argv)
 const struct command cmd_version = {
     .name = "version",
     .usage = "[--json]",
-    .summary = "the version and what this build contains",
+    .summary = "print the version and what this build contains",
     .group = COMMAND_LOOK,
     .run = run,
 };

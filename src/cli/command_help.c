@@ -11,13 +11,13 @@
 static const char *const headings[N_OPTION_GROUP] = {
     [GROUP_COMMON] = "options",
     [GROUP_OUTPUT] = "input and output",
-    [GROUP_SAMPLING] = "how tokens are chosen",
-    [GROUP_FORM] = "the form of answers",
+    [GROUP_SAMPLING] = "sampling",
+    [GROUP_FORM] = "chat template and form of answers",
     [GROUP_SERVER] = "clients and limits",
     [GROUP_MACHINE] = "processors and devices",
     [GROUP_MEMORY] = "memory and drives",
-    [GROUP_CAR] = "cache-aware routing, which changes what the model says",
-    [GROUP_CHECKS] = "checks and confinement",
+    [GROUP_CAR] = "cache-aware routing (changes what the model says)",
+    [GROUP_CHECKS] = "checks and sandbox",
 };
 
 int help_width(void)
@@ -88,7 +88,7 @@ void help_print(const struct command *c, const struct option *options, int n_opt
             print_option(&options[i], width);
         }
     }
-    printf("\n--help prints this, `man moebius` says more.\n");
+    printf("\n`man moebius` explains the options in detail.\n");
 }
 
 const char *help_kind(const struct option *o)

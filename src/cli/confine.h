@@ -18,7 +18,7 @@
 #define SANDBOX_OPTION(no_sandbox)                                                                                     \
     {                                                                                                                  \
         "--no-sandbox", OPT_FLAG, &(no_sandbox), "",                                                                   \
-            "do without the sandbox, which confines it to the files that it names", 0, 0, 0, GROUP_CHECKS              \
+            "run without the sandbox (which allows only the files that options name)", 0, 0, 0, GROUP_CHECKS           \
     }
 
 /* options_parse, and the sandbox for what it found. */

@@ -14,7 +14,8 @@ struct grammar_options {
 /* clang-format off */
 /* Rows for a command's option table. */
 #define GRAMMAR_OPTIONS(g)                                                                                             \
-    {"--json-schema,-j", OPT_STRING, &(g).schema, "JSON", "the answer is JSON of this schema", 0, 0, 0, GROUP_FORM},   \
+    {"--json-schema,-j", OPT_STRING, &(g).schema, "JSON", "the answer is JSON that follows this schema", 0, 0, 0,      \
+     GROUP_FORM},                                                                                                      \
     {"--json-schema-file,-jf", OPT_INPUT, &(g).schema_file, "FILE", "the same, from a file", 0, 0, 0, GROUP_FORM},     \
     {"--grammar", OPT_STRING, &(g).gbnf, "GBNF", "the answer follows this grammar", 0, 0, 0, GROUP_FORM},              \
     {"--grammar-file", OPT_INPUT, &(g).gbnf_file, "FILE", "the same, from a file", 0, 0, 0, GROUP_FORM}

@@ -11,8 +11,7 @@
 /* A row for the tables of commands that leave one. */
 #define RECEIPT_OPTION(o)                                                                                              \
     {                                                                                                                  \
-        "--no-receipt", OPT_FLAG, &(o).no_receipt, "", "leave no receipt of how fast it was (moebius receipts)", 0, 0, \
-            0                                                                                                          \
+        "--no-receipt", OPT_FLAG, &(o).no_receipt, "", "do not record the speed (see `moebius receipts`)", 0, 0, 0     \
     }
 
 /* What is worth a receipt: a phase counts from so many of its tokens on, and when it took so long. */

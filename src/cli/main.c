@@ -37,8 +37,8 @@ static void print_usage(FILE *out)
 {
     enum { INDENT = 15 };
     static const char *const headings[N_COMMAND_GROUP] = {
-        [COMMAND_RUN] = "run a model", [COMMAND_MODELS] = "models by name", [COMMAND_LOOK] = "look",
-        [COMMAND_MAKE] = "make files", [COMMAND_MEASURE] = "measure",
+        [COMMAND_RUN] = "run a model",     [COMMAND_MODELS] = "manage models",     [COMMAND_LOOK] = "inspect",
+        [COMMAND_MAKE] = "prepare models", [COMMAND_MEASURE] = "plan and measure",
     };
     int width = help_width();
     help_wrap(out, "runs Mixture-of-Experts language models from GGUF files",
@@ -53,11 +53,11 @@ static void print_usage(FILE *out)
             help_wrap(out, commands[i]->summary, INDENT, INDENT, width);
         }
     }
-    fprintf(out, "\n`moebius COMMAND --help` explains one. First steps:\n"
+    fprintf(out, "\n`moebius COMMAND --help` lists its options. First steps:\n"
                  "  moebius chat model.gguf\n");
     help_wrap(out, "(fetches it first)", fprintf(out, "  moebius chat hf:Qwen/Qwen3-30B-A3B-GGUF:Q4_K_M   "), 6, width);
     fprintf(out, "  moebius generate -m model.gguf -p \"Once upon a time\"\n\n");
-    help_wrap(out, "Under mpirun the processes share a model's experts: docs/machines.md.", 0, 0, width);
+    help_wrap(out, "To run one model on several machines, see docs/machines.md.", 0, 0, width);
 }
 
 /* The command that was probably meant: a name that begins so, or the nearest; NULL: none. Nobody is led to remove. */

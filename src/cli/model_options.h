@@ -32,77 +32,88 @@ struct model_options {
  * batches and dispatch itself, and one that sees all experts on the first device. */
 #define MODEL_OPTIONS(o) MODEL_BASE_OPTIONS(o), MODEL_DEVICE_OPTIONS(o), MODEL_KERNEL_OPTIONS(o)
 #define MODEL_BASE_OPTIONS(o)                                                                                          \
-    {"--model,-m", OPT_MODEL, &(o).path, "FILE", "the model: a GGUF file, any part of a split set, or a name; also "   \
-     "the first word", 0, 0, 0, GROUP_COMMON},                                                                                   \
-    {"--ram", OPT_SIZE, &(o).ram_bytes, "SIZE", "memory that the program may take at most (16G, 2300M)", 0, 0, 0,      \
+    {"--model,-m", OPT_MODEL, &(o).path, "FILE", "the model: a GGUF file, any part of a split set, or a name; "        \
+     "may be the first word instead", 0, 0, 0, GROUP_COMMON},                                                          \
+    {"--ram", OPT_SIZE, &(o).ram_bytes, "SIZE", "memory limit of the whole process (16G, 2300M)", 0, 0, 0,             \
      GROUP_COMMON},                                                                                                    \
-    {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads; all processors when not given", 1, 256, 0,                \
+    {"--threads,-t", OPT_INT, &(o).n_threads, "N", "threads (default: all processors)", 1, 256, 0,                     \
      GROUP_COMMON},                                                                                                    \
-    {"--numa", OPT_CHOICE, &(o).numa, "auto|off", "keep threads near their memory (auto)", 0, 0, "auto|off",           \
+    {"--numa", OPT_CHOICE, &(o).numa, "auto|off", "bind threads and weights to NUMA nodes (auto)", 0, 0, "auto|off",   \
      GROUP_MACHINE},                                                                                                   \
-    {"--hugetlb", OPT_FLAG, &(o).hugetlb, "", "weights in huge pages that the system has set aside", 0, 0, 0,          \
+    {"--hugetlb", OPT_FLAG, &(o).hugetlb, "", "put weights in reserved huge pages (hugetlb)", 0, 0, 0,                 \
      GROUP_MACHINE},                                                                                                   \
-    {"--tuning", OPT_INPUT_OLD, &(o).tuning, "FILE", "what moebius tune -o wrote, not what is kept here", 0, 0, 0,         \
-     GROUP_MACHINE},                                                                                                   \
-    {"--kv", OPT_CHOICE, &(o).kv, "f16|f32|q8_0", "type of the KV cache (f16)", 0, 0, "f16|f32|q8_0", GROUP_MEMORY},   \
-    {"--expert-ram", OPT_SHARE, &(o).expert_ram, "SIZE|N%", "memory for routed experts; others are read when needed",  \
+    {"--tuning", OPT_INPUT_OLD, &(o).tuning, "FILE", "use this file of `moebius tune -o`, not the cached one", 0, 0,   \
+     0, GROUP_MACHINE},                                                                                                \
+    {"--kv", OPT_CHOICE, &(o).kv, "f16|f32|q8_0", "KV cache type (f16)", 0, 0, "f16|f32|q8_0", GROUP_MEMORY},          \
+    {"--expert-ram", OPT_SHARE, &(o).expert_ram, "SIZE|N%",                                                            \
+     "memory for routed experts; the rest is read when needed",                                                        \
      0, 0, 0, GROUP_MEMORY},                                                                                           \
-    {"--policy", OPT_CHOICE, &(o).policy, "lfru|lru|lfu", "which experts stay in that memory (lfru)", 0, 0,            \
+    {"--policy", OPT_CHOICE, &(o).policy, "lfru|lru|lfu", "eviction policy for experts (lfru)", 0, 0,                  \
      "lfru|lru|lfu", GROUP_MEMORY},                                                                                    \
-    {"--usage", OPT_OUTPUT, &(o).usage, "FILE", "where counts of experts are kept for the next run", 0, 0, 0,          \
-     GROUP_MEMORY},                                                                                                    \
-    {"--cold", OPT_FLAG, &(o).cold, "", "neither use nor keep such counts", 0, 0, 0, GROUP_MEMORY},                    \
-    {"--prefetch", OPT_CHOICE, &(o).prefetch, "auto|on|off", "read ahead what the next layer may need (auto)", 0, 0,   \
+    {"--usage", OPT_OUTPUT, &(o).usage, "FILE", "file with expert counts, read at start and updated at the end", 0,    \
+     0, 0, GROUP_MEMORY},                                                                                              \
+    {"--cold", OPT_FLAG, &(o).cold, "", "neither use nor update expert counts", 0, 0, 0, GROUP_MEMORY},                \
+    {"--prefetch", OPT_CHOICE, &(o).prefetch, "auto|on|off",                                                           \
+     "prefetch the experts that the next layer may need (auto)", 0, 0,                                                 \
      "auto|on|off", GROUP_MEMORY},                                                                                     \
-    {"--store", OPT_FOLDERS, &(o).store, "DIR[,DIR...]", "read experts from a prepared store", 0, 0, 0, GROUP_MEMORY},  \
-    {"--io", OPT_CHOICE, &(o).io, "auto|io_uring|pread", "how to read experts (auto)", 0, 0, "auto|io_uring|pread",     \
+    {"--store", OPT_FOLDERS, &(o).store, "DIR[,DIR...]", "read experts from a store of `moebius prepare`", 0, 0, 0,    \
      GROUP_MEMORY},                                                                                                    \
-    {"--direct", OPT_CHOICE, &(o).direct, "auto|on|off", "read past the page cache (auto)", 0, 0, "auto|on|off",        \
+    {"--io", OPT_CHOICE, &(o).io, "auto|io_uring|pread", "how experts are read (auto)", 0, 0, "auto|io_uring|pread",   \
      GROUP_MEMORY},                                                                                                    \
-    {"--offline", OPT_FLAG, &(o).offline, "", "don't fetch a model that is named and is not here", 0, 0, 0,             \
+    {"--direct", OPT_CHOICE, &(o).direct, "auto|on|off", "bypass the page cache with O_DIRECT (auto)", 0, 0,           \
+     "auto|on|off",                                                                                                    \
+     GROUP_MEMORY},                                                                                                    \
+    {"--offline", OPT_FLAG, &(o).offline, "", "fail rather than download a model", 0, 0, 0,                            \
      GROUP_MACHINE},                                                                                                   \
     SANDBOX_OPTION((o).no_sandbox)
 #define MODEL_DEVICE_OPTIONS(o) MODEL_ONE_DEVICE_OPTIONS(o), MODEL_DIVISION_OPTIONS(o)
 #define MODEL_ONE_DEVICE_OPTIONS(o)                                                                                    \
-    {"--devices", OPT_DEVICES, &(o).devices, "cpu:N|vulkan:N[,...]", "threads and GPUs, in place of --threads", 0, 0,   \
+    {"--devices", OPT_DEVICES, &(o).devices, "cpu:N|vulkan:N[,...]",                                                   \
+     "use these threads and GPUs, not --threads", 0, 0,                                                                \
      0, GROUP_MACHINE},                                                                                                \
-    {"--gpu", OPT_GPU, &(o).gpu, "auto|none|N", "the best GPU, no one, or number N, in place of --devices", 0, 0, 0,    \
-     GROUP_COMMON},                                                                                                    \
-    {"--vram", OPT_SIZE, &(o).vram_bytes, "SIZE", "memory that each GPU may take at most (what is free)", 0, 0, 0,      \
+    {"--gpu", OPT_GPU, &(o).gpu, "auto|none|N", "use the best GPU, none, or number N, not --devices", 0, 0,            \
+     0, GROUP_COMMON},                                                                                                 \
+    {"--vram", OPT_SIZE, &(o).vram_bytes, "SIZE", "memory limit of each GPU (default: what is free)", 0, 0, 0,         \
      GROUP_MEMORY}
 #define MODEL_DIVISION_OPTIONS(o)                                                                                      \
-    {"--n-cpu-moe", OPT_STRING, &(o).n_cpu_moe, "N", "the last N layers' experts stay in memory, the others on the GPU",  \
+    {"--n-cpu-moe", OPT_STRING, &(o).n_cpu_moe, "N", "keep the last N layers' experts in RAM, the others on the GPU",  \
      0, 0, 0, GROUP_MEMORY},                                                                                           \
     {"--split", OPT_STRING, &(o).split, "HOW[:A,B...]",                                                                \
-     "experts, layers, stages, last, cache, gate or random: who has what", 0, 0, 0, GROUP_MACHINE},                    \
-    {"--replicas", OPT_SHARE, &(o).replicas, "SIZE|N%", "memory for hot experts at more than one place (none)", 0, 0, \
-     0, GROUP_MACHINE}
-#define MODEL_KERNEL_OPTIONS(o)                                                                                         \
-    {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512, or as it pays)", 1, 1 << 20, 0,  \
+     "divide the model: experts, layers, stages, last, cache, gate or random", 0, 0, 0, GROUP_MACHINE},                \
+    {"--replicas", OPT_SHARE, &(o).replicas, "SIZE|N%", "memory for copies of hot experts on several devices (none)",  \
+     0, 0, 0, GROUP_MACHINE}
+#define MODEL_KERNEL_OPTIONS(o)                                                                                        \
+    {"--batch,-b", OPT_INT, &(o).n_batch, "N", "prompt tokens computed together (512, or more if that is faster)", 1,  \
+     1 << 20, 0,                                                                                                       \
      GROUP_MACHINE},                                                                                                   \
-    {"--sort-cutoff", OPT_INT, &(o).sort_cutoff, "N", "more tokens at once: experts by sorted dispatch", 1, 1e15, 0,   \
+    {"--sort-cutoff", OPT_INT, &(o).sort_cutoff, "N", "use sorted expert dispatch above N tokens", 1, 1e15, 0,         \
      GROUP_MACHINE},                                                                                                   \
-    {"--reference", OPT_FLAG, &(o).reference, "", "float activations, dequantised weights: slow, exact", 0, 0, 0,      \
+    {"--reference", OPT_FLAG, &(o).reference, "",                                                                      \
+     "compute with float activations and dequantised weights (slow, exact)", 0, 0, 0,                                  \
      GROUP_CHECKS},                                                                                                    \
-    {"--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference's", 0, 0, 0,             \
+    {"--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference", 0, 0, 0,               \
      GROUP_CHECKS}
 
 /* More rows for commands that compute tokens one by one. */
 #define CAR_OPTIONS(o)                                                                                                 \
     {"--car", OPT_FLOAT, &(o).car.threshold, "X",                                                                      \
-     "experts not in memory give way to others with X of their score (not exact)", 0.001, 1, 0, GROUP_CAR},            \
-    {"--car-damp", OPT_FLAG, &(o).car.damp, "", "those weigh less, by the ratio of the scores", 0, 0, 0, GROUP_CAR},   \
-    {"--car-warmup", OPT_INT, &(o).car.n_warmup, "N", "not in the first N tokens of a text", 0, 1e12, 0, GROUP_CAR},   \
-    {"--car-protect", OPT_INT, &(o).car.n_protect, "N", "nor in the first and last N MoE layers", 0, 1e6, 0,           \
+     "replace an expert that is not in memory by one with at least X of its score", 0.001, 1, 0, GROUP_CAR},           \
+    {"--car-damp", OPT_FLAG, &(o).car.damp, "", "weigh replacements less, by the ratio of the scores", 0, 0, 0,        \
      GROUP_CAR},                                                                                                       \
-    {"--backfill", OPT_INT, &(o).car.n_backfill, "N", "read up to N of those that gave way, when idle", 0, 64, 0,      \
+    {"--car-warmup", OPT_INT, &(o).car.n_warmup, "N", "replace none in the first N tokens of a text", 0, 1e12, 0,      \
      GROUP_CAR},                                                                                                       \
-    {"--deterministic", OPT_FLAG, &(o).deterministic, "", "--car goes by what is used, not by when reads end", 0, 0,   \
+    {"--car-protect", OPT_INT, &(o).car.n_protect, "N", "replace none in the first and last N MoE layers", 0, 1e6, 0,  \
+     GROUP_CAR},                                                                                                       \
+    {"--backfill", OPT_INT, &(o).car.n_backfill, "N",                                                                  \
+     "read up to N replaced experts per token while the drive is idle", 0, 64, 0,                                      \
+     GROUP_CAR},                                                                                                       \
+    {"--deterministic", OPT_FLAG, &(o).deterministic, "", "make --car independent of when reads finish", 0, 0,         \
      0, GROUP_CAR}
 #define DRAFT_OPTIONS(o)                                                                                               \
-    {"--draft", OPT_INT, &(o).n_draft, "N", "speculative decoding: guess up to N next tokens, where that is faster (0: off)", 0, DRAFT_MOST, 0,     \
+    {"--draft", OPT_INT, &(o).n_draft, "N",                                                                            \
+     "speculative decoding with up to N guesses, where that is faster (0: off)", 0, DRAFT_MOST, 0,                     \
      GROUP_MACHINE},                                                                                                   \
-    {"--no-mtp", OPT_FLAG, &(o).no_mtp, "", "guess by what texts repeat alone, not by the model's MTP layer", 0, 0, 0,  \
+    {"--no-mtp", OPT_FLAG, &(o).no_mtp, "", "guess from repetition only, not with the model's MTP layer", 0, 0, 0,     \
      GROUP_MACHINE}
 /* clang-format on */
 

@@ -13,11 +13,11 @@ struct prompt_options {
     const char *text, *file, *tokens;
     bool continues; /* the prompt goes on with a session's text: it gets no BOS, and may be missing */
 };
-#define PROMPT_OPTIONS(p)                                                                                               \
-    {"--prompt,-p", OPT_STRING, &(p).text, "TEXT", "the prompt", 0, 0, 0},                                              \
-        {"--file,-f", OPT_INPUT, &(p).file, "FILE", "the prompt is the contents of FILE (-: standard input)", 0, 0, 0}, \
-    {                                                                                                                   \
-        "--tokens", OPT_STRING, &(p).tokens, "1,2,3", "the prompt is exactly these tokens", 0, 0, 0                     \
+#define PROMPT_OPTIONS(p)                                                                                              \
+    {"--prompt,-p", OPT_STRING, &(p).text, "TEXT", "the prompt", 0, 0, 0},                                             \
+        {"--file,-f", OPT_INPUT, &(p).file, "FILE", "read the prompt from FILE (-: standard input)", 0, 0, 0},         \
+    {                                                                                                                  \
+        "--tokens", OPT_STRING, &(p).tokens, "1,2,3", "use exactly these tokens as the prompt", 0, 0, 0                \
     }
 /* ERR_USAGE unless one prompt is named, or piped: to be asked before a model is loaded. */
 MUST_USE err_code cli_check_prompt(const struct prompt_options *p, struct err *e);

@@ -24,7 +24,7 @@ void text_out_end(struct text_out *t);
 
 #define RAW_OPTION(raw)                                                                                                \
     {                                                                                                                  \
-        "--raw", OPT_FLAG, &(raw), "", "a terminal gets control characters in the text as they are", 0, 0, 0,          \
+        "--raw", OPT_FLAG, &(raw), "", "send control characters in the text to the terminal unchanged", 0, 0, 0,       \
             GROUP_OUTPUT                                                                                               \
     }
 

@@ -57,7 +57,7 @@ void engine_gpu_lost(moebius_engine *g)
     for (int i = 0; i < g->n_device && !g->has_noted_loss; i++)
         if (g->devices[i].vulkan && vulkan_is_lost(g->devices[i].vulkan)) {
             g->has_noted_loss = true;
-            log_line(&g->log, LOG_WARN, "%s was lost: nothing is computed there until the model is opened anew",
+            log_line(&g->log, LOG_WARN, "%s was lost: nothing is computed there until the model is reopened",
                      backend_name(g->devices[i].device));
         }
 }

@@ -87,7 +87,7 @@ static err_code too_little(const moebius_engine *g, size_t need, const char *for
     need += PLAN_VARIES_BYTES;
     return err_set(e, ERR_LIMIT,
                    "%.1f MiB of memory%s are not enough: %s needs at least %.1f MiB (%zu bytes), of which "
-                   "%d MiB are a reserve for threads and small things, which may stay unused",
+                   "%d MiB are a reserve for threads and small allocations, which may stay unused",
                    (double)g->bound_bytes / (1 << 20), g->options.ram_bytes > 0 ? "" : ", what is free,", for_what,
                    (double)need / (1 << 20), need, PLAN_MARGIN_BYTES >> 20);
 }
@@ -233,7 +233,7 @@ static void note_streaming(moebius_engine *g)
         return;
     g->has_noted_streaming = true;
     log_line(&g->log, LOG_INFO,
-             "of %s of routed experts not all have room in the memory that is free: others are read when needed",
+             "not all of the %s of routed experts fit in free memory: the others are read when needed",
              units_size((uint64_t)engine_expert_bytes(g, experts_max_bytes)).s);
 }
 

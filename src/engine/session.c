@@ -147,8 +147,8 @@ static void announce_car(const moebius_session *s)
         snprintf(more + strlen(more), sizeof more - strlen(more), ", not in %lld layers at either end",
                  (long long)c->n_protect);
     log_line(log, LOG_INFO,
-             "cache-aware routing is on, so the output is not the model's own: experts that are not in memory give way "
-             "to others with %g of their score or more%s%s",
+             "cache-aware routing is on, so the output is not the model's own: experts in memory with at least %g of "
+             "the score replace those that are not%s%s",
              (double)c->threshold, c->damp ? ", damped" : "", more);
 }
 

@@ -460,7 +460,7 @@ static err_code leave(const struct job *j, err_code code, struct err *e)
     if (code == ERR_NOMEM)
         return code;
     snprintf(why, sizeof why, "%s", e->text);
-    return err_set(e, code, "%.*s; %llu of %llu bytes are kept, and the same command goes on from there",
+    return err_set(e, code, "%.*s; %llu of %llu bytes are kept: run the same command again to resume",
                    ERR_TEXT_BYTES - 128, why, (unsigned long long)st.st_size, (unsigned long long)j->d->n_bytes);
 }
 

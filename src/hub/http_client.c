@@ -299,11 +299,11 @@ static err_code refuse_status(const struct http_client *c, const char *url, int 
     case 401:
     case 403:
         if (!is_hub)
-            return err_set(e, ERR_IO, "%.300s: the server answers %d: it does not give it to us", url, status);
+            return err_set(e, ERR_IO, "%.300s: the server answers %d: access denied", url, status);
         return err_set(e, ERR_IO, "%.300s: the server answers %d: %s", url, status,
-                       *c->o.token ? "the token (HF_TOKEN) does not open it; is there a licence to accept first?"
-                                   : "it is not there, or only for those with a token: set HF_TOKEN");
-    case 404: return err_set(e, ERR_IO, "%.300s: the server answers 404: there is no such thing", url);
+                       *c->o.token ? "the token (HF_TOKEN) gives no access; is there a licence to accept first?"
+                                   : "it does not exist, or requires a token: set HF_TOKEN");
+    case 404: return err_set(e, ERR_IO, "%.300s: the server answers 404: not found", url);
     case 416: return err_set(e, ERR_IO, "%.300s: the server answers 416: it has no such range of bytes", url);
     case 429: return err_set(e, code, "%.300s: the server answers 429: too many requests", url);
     default: return err_set(e, code, "%.300s: the server answers %d", url, status);

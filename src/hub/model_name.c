@@ -85,9 +85,9 @@ static err_code parse_hub(struct model_name *out, const char *text, const char *
         return err_set(e, ERR_USAGE, "%s: expected hf:OWNER/REPO, or hf:OWNER/REPO:WHAT with a quantisation or a file",
                        text);
     if (at && (!copy(out->revision, sizeof out->revision, at + 1, n - n_repo - 1) || !hub_path_is_safe(out->revision)))
-        return err_set(e, ERR_USAGE, "%s: behind @ is no name of a revision", text);
+        return err_set(e, ERR_USAGE, "%s: expected the name of a revision after @", text);
     if (what && (!copy(out->what, sizeof out->what, what + 1, strlen(what + 1)) || !hub_path_is_safe(out->what)))
-        return err_set(e, ERR_USAGE, "%s: behind : is neither a quantisation nor the path of a file", text);
+        return err_set(e, ERR_USAGE, "%s: expected a quantisation or the path of a file after :", text);
     return ERR_OK;
 }
 

@@ -213,11 +213,11 @@ err_code model_sets_choose(const struct model_sets *s, const char *what, const c
         return err_set(e, ERR_FAIL, "%s: there is no GGUF file in it", name);
     if (n_best == 0) {
         list_sets(s, what, 0, list, sizeof list);
-        return err_set(e, ERR_USAGE, "%s: no file is called so; there is %s", name, list);
+        return err_set(e, ERR_USAGE, "%s: no file has that name; there is %s", name, list);
     }
     if (n_best > 1) {
         list_sets(s, what, best, list, sizeof list);
-        return err_set(e, ERR_USAGE, "%s: which one? Write one of these behind a colon: %s", name, list);
+        return err_set(e, ERR_USAGE, "%s: several models; add one of these after a colon: %s", name, list);
     }
     if ((*out)->n != (*out)->n_parts)
         return err_set(e, ERR_FAIL, "%s: %d of the %d parts of %s are missing", name, (*out)->n_parts - (*out)->n,

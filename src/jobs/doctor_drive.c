@@ -149,7 +149,7 @@ static void look_at_speed(struct doctor *d, const char *folder)
                    d->live->no_drive_speed ? ": " : "", d->live->no_drive_speed ? d->live->no_drive_speed : "");
     else if (expected <= 0)
         doctor_say(d->report, DOCTOR_UNKNOWN, "drive's speed", NULL,
-                   "%.0f MB/s in random reads; what it should do is not known", speed / 1e6);
+                   "%.0f MB/s in random reads; what it should reach is unknown", speed / 1e6);
     else if (speed < expected)
         doctor_say(d->report, DOCTOR_FINDING, "drive's speed",
                    "see whether it is hot (nvme smart-log), nearly full, busy, or behind encryption; run fstrim; move "

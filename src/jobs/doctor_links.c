@@ -53,7 +53,7 @@ static void say_speed(struct doctor *d, bool is_gpu, const char *what, const cha
                    l->max_speed);
     else if (is_gpu)
         doctor_say(d->report, DOCTOR_UNKNOWN, "PCIe link", "look again while a model runs on it",
-                   "%s %s: at %.1f of %.1f GT/s, as GPUs are when they rest", what, name, l->speed, l->max_speed);
+                   "%s %s: at %.1f of %.1f GT/s, as is usual for idle GPUs", what, name, l->speed, l->max_speed);
     else
         doctor_say(d->report, DOCTOR_FINDING, "PCIe link",
                    "in the BIOS, set the slot's PCIe speed to its generation rather than Auto; seat it again; replace "

@@ -50,7 +50,7 @@ static void look_at_swap(struct doctor *d, const char *info, double total)
     if (used > total / MUCH)
         doctor_say(d->report, DOCTOR_FINDING, "swap",
                    "close other programs, lower --ram, and bring back what was swapped out: swapoff -a && swapon -a",
-                   "%.1f GB of programs' memory lie on a drive", gb(used));
+                   "%.1f GB of programs' memory are swapped out", gb(used));
 }
 
 static void look_at_group(struct doctor *d, double total)
@@ -135,7 +135,7 @@ static void look_at_pressure(struct doctor *d)
                    "close other programs or lower --ram: files fall out of the page cache and are read again",
                    "programs waited for memory in %.0f%% of the last minute", memory);
     if (has_io && io >= much_io)
-        doctor_say(d->report, DOCTOR_FINDING, "drives' load", "let what else reads or writes come to its end first",
+        doctor_say(d->report, DOCTOR_FINDING, "drives' load", "wait until other reads and writes have finished",
                    "programs waited for drives in %.0f%% of the last minute", io);
     if (!has_memory && !has_io)
         doctor_say(d->report, DOCTOR_UNKNOWN, "page cache", NULL,

@@ -125,7 +125,7 @@ static void say_values(struct looked *l, const struct quant_info *q, const struc
                    "%s: %" PRIu64 " matrices can't be read: %s", q->name, v->n_unread, v->why_unread);
     if (v->n_zero)
         doctor_say(l->report, DOCTOR_FINDING, "values", download_again,
-                   "%s: %" PRIu64 " matrices are all zeros, as of a download that did not finish; the first in \"%s\"",
+                   "%s: %" PRIu64 " matrices are all zeros, as after an unfinished download; the first in \"%s\"",
                    q->name, v->n_zero, v->first->name);
     if (v->check.n_nan || v->check.n_absurd)
         doctor_say(l->report, DOCTOR_FINDING, "values", download_again,

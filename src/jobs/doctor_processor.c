@@ -116,7 +116,7 @@ static bool say_slow_governor(struct doctor *d, const char *governor)
         return true;
     }
     if ((!strcmp(governor, "powersave") && !chooses_itself) || !strcmp(governor, "conservative")) {
-        doctor_say(d->report, DOCTOR_FINDING, "clock", governor_remedy, "the governor of frequencies is %s", governor);
+        doctor_say(d->report, DOCTOR_FINDING, "clock", governor_remedy, "the frequency governor is %s", governor);
         return true;
     }
     return false;
@@ -149,12 +149,12 @@ static void look_at_clock(struct doctor *d)
 {
     char governor[64];
     if (!doctor_read(d, governor, sizeof governor, CPUFREQ "scaling_governor")) {
-        doctor_say(d->report, DOCTOR_UNKNOWN, "clock", NULL, "the system shows no governor of frequencies");
+        doctor_say(d->report, DOCTOR_UNKNOWN, "clock", NULL, "the system shows no frequency governor");
         return;
     }
     bool is_slow = say_slow_governor(d, governor), is_capped = say_capped(d);
     if (!is_slow && !is_capped)
-        doctor_say(d->report, DOCTOR_OK, "clock", NULL, "the governor of frequencies is %s", governor);
+        doctor_say(d->report, DOCTOR_OK, "clock", NULL, "the frequency governor is %s", governor);
 }
 
 /* ---- heat -------------------------------------------------------------------------------------------------------- */
@@ -173,7 +173,7 @@ static void look_at_heat(struct doctor *d)
         doctor_say(d->report, DOCTOR_UNKNOWN, "heat", NULL, "the system shows no temperature with a limit%s", often);
     else if (t.limit_c - t.now_c < near_c)
         doctor_say(d->report, DOCTOR_FINDING, "heat",
-                   "look whether fans turn and dust blocks the air; a lower power limit costs less than throttling",
+                   "check the fans and clean out dust; a lower power limit costs less than throttling",
                    "%s is at %.0f of at most %.0f degrees%s", t.sensor, t.now_c, t.limit_c, often);
     else
         doctor_say(d->report, DOCTOR_OK, "heat", NULL, "%s, the nearest to its limit, is at %.0f of %.0f degrees%s",
@@ -289,8 +289,8 @@ static void look_at_load(struct doctor *d)
         doctor_say(d->report, DOCTOR_UNKNOWN, "load", NULL, "the system does not say what else runs");
     else if (load > much * d->live->n_processors)
         doctor_say(d->report, DOCTOR_FINDING, "load",
-                   "look with top who it is; threads that lose their processor hold up all others",
-                   "in the last minute %.1f programs wanted to run at a time, on %d processors", load,
+                   "find the program with top; threads that lose their processor delay all others",
+                   "in the last minute, %.1f programs wanted to run at once on %d processors", load,
                    d->live->n_processors);
     else
         doctor_say(d->report, DOCTOR_OK, "load", NULL, "hardly anything else runs (%.1f)", load);

@@ -144,7 +144,7 @@ static void draw_speed(struct drawing *d, const struct plan *p)
         snprintf(text, sizeof text, "decode: %s to %s tokens/s, %s at most", units_figure(p->decode.low).s,
                  units_figure(p->decode.high).s, units_figure(p->decode.ceiling).s);
     else if (p->decode.ceiling > 0)
-        snprintf(text, sizeof text, "decode: %s tokens/s at most", units_figure(p->decode.ceiling).s);
+        snprintf(text, sizeof text, "decode: up to %s tokens/s", units_figure(p->decode.ceiling).s);
     draw_line(d, "normal", text, strlen(text));
 }
 
@@ -156,7 +156,7 @@ static void draw_all(struct drawing *d, const struct plan *p, const struct plan_
     printable_line(in->machine->name, strlen(in->machine->name), machine, sizeof machine);
     snprintf(text, sizeof text, "%s on %s", name, *machine ? machine : "a machine without a name");
     draw_title(d, text);
-    snprintf(text, sizeof text, "%" PRId64 " text%s of %" PRId64 " tokens, caches of %s, %d threads", s->n_texts,
+    snprintf(text, sizeof text, "%" PRId64 " text%s of %" PRId64 " tokens, %s KV cache, %d threads", s->n_texts,
              s->n_texts == 1 ? "" : "s", s->n_ctx, in->facts->kv[s->kv].name, s->n_threads);
     draw_line(d, "normal", text, strlen(text));
     if (p->is_refused)

@@ -31,7 +31,7 @@ static err_code say_head(struct bytes *b, const struct plan *p, const struct pla
     printable_line(in->machine->name, strlen(in->machine->name), machine, sizeof machine);
     SAY("%s (%s), %.2f GB in %d file%s, on %s\n", name, arch, (double)f->file_bytes / 1e9, f->n_file,
         f->n_file == 1 ? "" : "s", *machine ? machine : "a machine without a name");
-    SAY("%" PRId64 " text%s of %" PRId64 " tokens, caches of %s, %d threads\n", s->n_texts, s->n_texts == 1 ? "" : "s",
+    SAY("%" PRId64 " text%s of %" PRId64 " tokens, %s KV cache, %d threads\n", s->n_texts, s->n_texts == 1 ? "" : "s",
         s->n_ctx, f->kv[s->kv].name, s->n_threads);
     if (p->is_refused) {
         SAY("\nrefused: %s\nwhat would work:\n", p->refusal);
@@ -57,7 +57,7 @@ static err_code say_memory(struct bytes *b, const struct plan *p, struct err *e)
     if (p->vram_bytes && p->vram_limit)
         SAY("of %.1f MiB of VRAM\n", mib(p->vram_limit));
     if (p->ram_limit)
-        SAY("of %.1f MiB of memory; %.1f of them stay in reserve; the least that works is %.1f\n", mib(p->ram_limit),
+        SAY("of %.1f MiB of memory; %.1f MiB stay in reserve; at least %.1f MiB are needed\n", mib(p->ram_limit),
             mib(p->reserve_bytes), mib(p->least_bytes));
     if (p->n_expert)
         SAY("slots for %" PRId64 " of %" PRId64 " experts%s", p->n_slot, p->n_expert,
@@ -65,7 +65,7 @@ static err_code say_memory(struct bytes *b, const struct plan *p, struct err *e)
     if (p->gpu_hit > 0)
         SAY("the GPU computes %.1f%% of the choices, the processor the others meanwhile\n", 100 * p->gpu_hit);
     if (p->miss > 0)
-        SAY("; of a token's choices %.1f%% must be read\n", 100 * p->miss);
+        SAY("; %.1f%% of a token's choices must be read\n", 100 * p->miss);
     return code;
 }
 
@@ -96,7 +96,7 @@ static err_code say_speeds(struct bytes *b, const struct plan *p, struct err *e)
         TRY(say_speed(b, "decode, one of them alone", &p->decode_one, e));
     TRY(say_speed(b, "prefill", &p->prefill, e));
     if (!has_forecast && (p->decode.ceiling > 0 || p->prefill.ceiling > 0))
-        SAY("no earlier runs to go by (moebius receipts): these are upper bounds, and real runs stay below them\n");
+        SAY("no earlier runs to forecast from (moebius receipts): these are upper bounds, real runs are slower\n");
     return code;
 }
 
@@ -104,8 +104,8 @@ static err_code say_prompts(struct bytes *b, const struct plan *p, struct err *e
 {
     err_code code = ERR_OK;
     if (!(p->prompts[0].s > 0)) {
-        SAY("\nseconds to the first token: unknown, as are the processor's peaks: `moebius probe` measures them once, "
-            "in some seconds\n");
+        SAY("\nseconds to the first token: unknown until `moebius probe` has measured the machine once, in a few "
+            "seconds\n");
         return code;
     }
     SAY("\n%-28s %12s %12s%s\n", "seconds to the first token", "at least", "from cache",
@@ -132,7 +132,7 @@ static err_code say_gpu_row(struct bytes *b, const struct plan *p, int i, struct
         SAY(" %10s", "unknown");
     if (r->decode.is_forecast)
         SAY(" %10.2f   %.2f to %.2f", r->decode.mid, r->decode.low, r->decode.high);
-    SAY("%s\n", i == p->gpu_chosen ? "   <- the least that fits" : "");
+    SAY("%s\n", i == p->gpu_chosen ? "   <- the fewest that fit" : "");
     return code;
 }
 
@@ -161,7 +161,7 @@ static err_code say_all(struct bytes *b, const struct plan *p, const struct plan
         TRY(say_speeds(b, p, e));
         TRY(say_prompts(b, p, e));
     }
-    SAY("\nassuming that\n");
+    SAY("\nassumptions\n");
     for (int i = 0; i < p->assumptions.n; i++)
         SAY("  %s\n", p->assumptions.text[i]);
     if (!p->is_refused)
@@ -201,9 +201,9 @@ static err_code say_rate(struct bytes *b, const struct plan_speed *s, struct err
 {
     err_code code = ERR_OK;
     if (s->is_forecast)
-        SAY("; decode of %s to %s tokens/s", units_figure(s->low).s, units_figure(s->high).s);
+        SAY("; decode %s to %s tokens/s", units_figure(s->low).s, units_figure(s->high).s);
     else if (s->ceiling > 0)
-        SAY("; decode of %s tokens/s at most", units_figure(s->ceiling).s);
+        SAY("; decode up to %s tokens/s", units_figure(s->ceiling).s);
     return code;
 }
 
@@ -213,7 +213,7 @@ static err_code say_line(struct bytes *b, const struct plan *p, const struct pla
     err_code code = ERR_OK;
     bool is_more = s->n_texts_most > s->n_texts;
     int64_t n_texts = is_more ? s->n_texts_most : s->n_texts;
-    SAY("%d thread%s, %s%" PRId64 " text%s of %" PRId64 " token%s, caches of %s; ", s->n_threads,
+    SAY("%d thread%s, %s%" PRId64 " text%s of %" PRId64 " token%s, %s KV cache; ", s->n_threads,
         s->n_threads == 1 ? "" : "s", is_more ? "up to " : "", n_texts, n_texts == 1 ? "" : "s", s->n_ctx,
         s->n_ctx == 1 ? "" : "s", in->facts->kv[s->kv].name);
     TRY(code);

@@ -106,7 +106,8 @@ static err_code add_reference(struct message_list *list, const char *path, const
     const char *id = json_string_value(json_object_get(item, "id"));
     if (!id || strncmp(id, "rs_", 3) != 0)
         return err_set(e, ERR_USAGE,
-                       "%s: an item_reference to what is not here, or not any more; expected the item itself", path);
+                       "%s: an item_reference to an item that is not here, or no longer; expected the item itself",
+                       path);
     server_request_note(list->r, "%s: reasoning that is not here any more is left out", path);
     return ERR_OK;
 }

@@ -204,7 +204,7 @@ err_code manifest_load_dir(struct manifest *m, const char *dir, struct err *e)
     char *path = mem_print("%s/%s", dir, MANIFEST_FILE), *part_path = mem_print("%s/%s", dir, MANIFEST_PART);
     err_code code = path && part_path ? manifest_load(m, path, e) : err_nomem(e, strlen(dir), "a path");
     if (code == ERR_IO && manifest_load(&unfinished, part_path, &part) == ERR_OK)
-        err_set(e, code, "%s: this store is not finished: run moebius prepare again, and it goes on", dir);
+        err_set(e, code, "%s: this store is not finished: run moebius prepare again to finish it", dir);
     manifest_close(&unfinished);
     mem_free(path);
     mem_free(part_path);

@@ -497,9 +497,9 @@ def test_an_interrupted_run_goes_on():
     err = p.communicate(timeout=60)[1].decode()
     n = len(lines(out))
     assert p.returncode == 9 and 0 < n < 30, (p.returncode, n, err)
-    assert f"interrupted: {n} of 30 requests are done, and the same command goes on with the rest" in err, err
+    assert f"interrupted: {n} of 30 requests are done; run the same command again to continue" in err, err
     err = run("batch", "-i", source, "-o", out, "-n", 1).stderr.decode()
-    assert f"{out}: {n} requests are done: going on with the rest" in err and f"{30 - n} answered, {n} done before" in err, err
+    assert f"{out}: {n} requests are done; continuing with the rest" in err and f"{30 - n} answered, {n} done before" in err, err
     assert len(lines(out)) == 30
 
 
@@ -544,7 +544,7 @@ def test_an_interrupt_ends_waiting_for_input():
     p.stdout.readline()
     p.send_signal(signal.SIGINT)
     assert p.wait(timeout=60) == 9
-    assert b"interrupted: 1 requests are done; with an output that is a file the same command would go on" in p.communicate()[1]
+    assert b"interrupted: 1 requests are done; only a run whose output is a file can be continued" in p.communicate()[1]
 
 
 def test_full_disks():

@@ -640,7 +640,7 @@ def test_cache_aware_routing_says_that_it_is_on_and_what_it_did():
     exact, said = out(*args), "cache-aware routing is on"
     r = run(*args, "--car", "0.4", "--car-damp", "--car-warmup", "8", "--backfill", "2", "--stats-json", tmp("car.json"))
     says = r.stderr.decode()
-    assert said in says and "0.4 of their score or more, damped, from token 8 on" in says and "substituted at" in says, says
+    assert said in says and "at least 0.4 of the score replace those that are not, damped, from token 8 on" in says and "substituted at" in says, says
     car = json.load(open(tmp("car.json")))["car"]
     assert car["n_substituted"] > 0 and 0.4 <= car["mean_ratio"] <= 1, car
     hits = json.load(open(tmp("car.json")))["experts"]["n_decode_hit"]

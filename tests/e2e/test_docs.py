@@ -159,7 +159,7 @@ def test_commands_in_sentences_exist():
                 helps[command] = r.stdout if r.returncode == 0 else None
             assert helps[command], f"{page}: there is no command {command}"
             options = re.findall(r"(?<![\w-])--?[a-z][a-z-]*", rest)
-            words = set(re.findall(r"--?[a-z][a-z-]*", helps[command]))
+            words = {"--help", *re.findall(r"--?[a-z][a-z-]*", helps[command])}
             assert set(options) <= words, f"{page}: moebius {command} has no {set(options) - words}"
             n += 1
     assert n >= 20

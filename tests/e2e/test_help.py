@@ -71,7 +71,7 @@ def test_help_has_common_options_first_and_each_once():
             assert len(re.findall(rf"^  (?:-\S+, )?{option[0][0]}(?=[ \[\n])", text, re.M)) == 1, (c, option)
         assert len(set(names(c))) == len(names(c)), c
     text = out("help", "generate")
-    where = [text.index(f"\n{heading}:\n") for heading in ("options", "how tokens are chosen", "processors and devices", "memory and drives")]
+    where = [text.index(f"\n{heading}:\n") for heading in ("options", "sampling", "processors and devices", "memory and drives")]
     assert where == sorted(where)
     for common in ("--prompt", "-n ", "--temp", "--ctx", "--model", "--ram"):
         assert text.index(f"{common}", text.index("\noptions:")) < where[1], common

@@ -54,9 +54,9 @@ def test_rows_add_up_and_what_fits_is_not_refused():
 
 def test_what_is_unknown_names_what_makes_it_known():
     said = run("plan", "-m", DEMO).stdout.decode()
-    assert "unknown, as are the processor's peaks: `moebius probe` measures them once" in said and "upper bounds" not in said, said
+    assert "unknown until `moebius probe` has measured the machine once" in said and "upper bounds" not in said, said
     known = run("plan", "-m", DEMO, "--machine", MACHINES + "laptop.json", "--no-receipts").stdout.decode()
-    assert "moebius probe" not in known and "\nno earlier runs to go by (moebius receipts): these are upper bounds" in known, known
+    assert "moebius probe" not in known and "\nno earlier runs to forecast from (moebius receipts): these are upper bounds" in known, known
 
 
 def test_weights_and_experts_take_what_was_planned():
@@ -275,11 +275,11 @@ def words_of(p):
 def test_runs_say_their_plan_in_a_line_and_quiet_ones_do_not():
     shutil.rmtree(tmp("cache"), ignore_errors=True)
     line = words_of(run("generate", "-m", DEMO, "-p", "Once", "-n", 4, "--threads", 1))
-    assert line.startswith("plan: 1 thread, 1 text of ") and "tokens, caches of f16" in line and "of memory" in line, line
+    assert line.startswith("plan: 1 thread, 1 text of ") and "tokens, f16 KV cache" in line and "of memory" in line, line
     assert "plan:" not in run("generate", "-m", DEMO, "-p", "Once", "-n", 4, "-q").stderr.decode()
     assert " 1 text of 512 tokens" in words_of(run("generate", "-m", DEMO, "-p", "Once", "-n", -1))
     assert "slots for" in words_of(run("generate", "-m", DEMO, "-p", "Once", "-n", 4, "--expert-ram", "25%"))
-    assert "3 texts of 24 tokens, caches of q8_0" in words_of(run("bench", "-m", DEMO, "-p", 16, "-n", 8, "-r", 1, "--texts", 3, "--kv", "q8_0"))
+    assert "3 texts of 24 tokens, q8_0 KV cache" in words_of(run("bench", "-m", DEMO, "-p", 16, "-n", 8, "-r", 1, "--texts", 3, "--kv", "q8_0"))
     assert "1 text of 128 tokens" in words_of(run("ppl", "-m", DEMO, "-f", write("t.txt", "Once upon a time " * 100), "--ctx", 128))
     write("cache/moebius/machine.json", "{}x") if os.path.isdir(tmp("cache/moebius")) else None
     if os.path.isdir(tmp("cache/moebius")):

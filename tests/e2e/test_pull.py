@@ -252,9 +252,9 @@ def test_what_is_meant_is_chosen_by_path_or_quantisation_and_else_what_there_is_
                           ("bf16", files[3]), (files[4], files[3]), (files[1], files[1])]:
             path = p.run(*pull, "hf:them/many:" + what)[0].strip()
             assert path.endswith("/" + got), (what, path)
-        err = p.fails(2, *pull, "hf:them/many", says=["which one?", "Q4_K_M (0.0 GB)", "UD-Q4_K_M", "BF16"])
+        err = p.fails(2, *pull, "hf:them/many", says=["several models; add one of these", "Q4_K_M (0.0 GB)", "UD-Q4_K_M", "BF16"])
         assert "mmproj" not in err, err
-        p.fails(2, *pull, "hf:them/many:Q4", says=["no file is called so", "Q4_K_S"])
+        p.fails(2, *pull, "hf:them/many:Q4", says=["no file has that name", "Q4_K_S"])
         p.fails(1, *pull, "hf:them/many:Q2_K", says=["1 of the 2 parts", "missing"])
         p.hub.add("them/empty", {"x.bin": b"1"})
         p.fails(1, *pull, "hf:them/empty", says=["no GGUF file"])
@@ -303,7 +303,7 @@ def test_a_server_that_goes_on_being_wrong_is_left_in_a_sentence_with_a_part_tha
         with noise_place() as p:
             p.hub.fail(NOISE, Fault("cut", PIECE + 7), *[fault] * 20)
             err = p.fails(1 if fault.n == 500 else 3, *PULL_NOISE, "--retries", 2,
-                          says=[says, f"{PIECE + 7} of {len(NOISE)} bytes are kept, and the same command goes on"])
+                          says=[says, f"{PIECE + 7} of {len(NOISE)} bytes are kept: run the same command again"])
             assert err.count("\n") - err.count("; trying again (") <= 2, err
             p.hub.fail(NOISE)
             before = p.hub.sent_bytes(NOISE)
@@ -370,7 +370,7 @@ def test_a_part_that_can_not_be_mended_at_once_stays():
 def test_redirects_are_followed_and_the_token_goes_to_the_hub_alone():
     with demo_place(token="hf_secret") as p:
         p.fails(3, "pull", NAME, says=["401", "HF_TOKEN"])
-        p.fails(3, "pull", NAME, env={"HF_TOKEN": "hf_wrong"}, says=["401", "does not open it"])
+        p.fails(3, "pull", NAME, env={"HF_TOKEN": "hf_wrong"}, says=["401", "gives no access"])
         p.fails(2, "pull", NAME, env={"HF_TOKEN": "a b"}, says=["HF_TOKEN"])
         p.hub.fail(MODEL, Fault("move", to=f"http://localhost:{p.hub.back.server_port}/cdn/" + hashlib.sha256(MODEL).hexdigest()))
         p.run("pull", NAME, env={"HF_TOKEN": "hf_secret"})

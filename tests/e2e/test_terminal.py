@@ -191,9 +191,9 @@ def test_style_is_decided_in_one_place():
         assert run(*command, "--color", "always", stdin=stdin).stdout.startswith(b"\x1b[2m")
         run(*command, "--color", "mauve", code=2)
     # notes go to standard error, whose own kind counts
-    assert b"\x1b[2m[cut after" in on_terminal(*chat, stdin=b"Once\n")[1]
+    assert b"\x1b[2m[stopped at" in on_terminal(*chat, stdin=b"Once\n")[1]
     plain = on_terminal(*chat, "--color", "never", stdin=b"Once\n")[1]
-    assert b"[cut after" in plain and b"\x1b" not in plain
+    assert b"[stopped at" in plain and b"\x1b" not in plain
     live = ["generate", "-m", DEMO, "-p", "Once", "-n", 3, "--stats"]
     assert b"\x1b[K" in on_terminal(*live)[1] and b"\x1b" not in on_terminal(*live, env={"TERM": "dumb"})[1]
 
@@ -359,7 +359,7 @@ def test_chat_says_things_again():
     assert "is set" in c.say("/system Be **kind**, " + "and say why " * 6 + "so.")
     assert "Be **kind**, and say why and say why and say why and say\nwhy" in c.say("/system")
     assert "is set" in c.say("/system Be kind.") and "/clear" in c.say("/help")
-    assert "but for the system message" in c.say("/clear") and c.messages() == ["Be kind."]
+    assert "the system message stays" in c.say("/clear") and c.messages() == ["Be kind."]
     assert "messages read from said.json" in c.say("/load said.json")
     os.write(c.master, b"\x03")
     assert "Ctrl-D or /exit" in c.until("> ")

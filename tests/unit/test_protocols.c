@@ -448,7 +448,7 @@ static const struct refusal {
     {&protocol_responses, "{\"input\":\"x\",\"previous_response_id\":\"resp_1\"}",
      "previous_response_id: not supported: send the whole conversation as input, as this server keeps no responses"},
     {&protocol_responses, "{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}",
-     "input[0]: an item_reference to what is not here, or not any more; expected the item itself"},
+     "input[0]: an item_reference to an item that is not here, or no longer; expected the item itself"},
     {&protocol_responses, "{\"input\":[{\"type\":\"compaction\"}]}", "input: a list; expected a message"},
     {&protocol_responses,
      "{\"input\":\"x\",\"tools\":[{\"type\":\"namespace\",\"name\":\"n\",\"tools\":[{\"type\":\"function\"}]}]}",

@@ -192,7 +192,7 @@ const tests = {
             (await (await fetch(`${middle.url}/slots`)).json()).every((s) => !s.is_processing),
         );
         middle.eventMs = 0;
-        await page.click("text=Go on");
+        await page.click("text=Continue");
         await ended(page);
         const body = middle.bodies.at(-1);
         assert.equal(body.continue_final_message, true);
@@ -219,7 +219,7 @@ const tests = {
         await page.click("[aria-label='Answer again']");
         await until("another answer", async () => (await page.locator(".branch-count").count()) === 2);
         await ended(page);
-        await page.click(".message.user [aria-label='Branch before']");
+        await page.click(".message.user [aria-label='Previous branch']");
         assert.match(await page.locator(".message.user").textContent(), /a cat/);
         assert.equal(await lastText(page), first);
         await until("the choice is kept", () =>
@@ -250,7 +250,7 @@ const tests = {
         assert.ok((await lastText(page)).length > 100, await lastText(page));
         assert.match(await page.locator(".state").last().textContent(), /closed before the end/);
         middle.eventMs = 0;
-        await page.click("text=Go on");
+        await page.click("text=Continue");
         await ended(page);
         clean(page);
     },
@@ -290,7 +290,7 @@ const tests = {
         await page.click("text=Undo");
         await page.waitForSelector(".message.assistant");
         assert.match(await page.locator(".state").last().textContent(), /Stopped/);
-        await page.click("text=Go on");
+        await page.click("text=Continue");
         middle.eventMs = 0;
         await ended(page);
         clean(page);
@@ -370,7 +370,7 @@ const tests = {
         await server.stop("SIGKILL");
         middle.cut();
         await page.waitForSelector("#gone:visible");
-        assert.match(await page.locator("#gone").textContent(), /does not answer.*nothing is lost/);
+        assert.match(await page.locator("#gone").textContent(), /does not respond.*nothing is lost/);
         await until("the answer waits", async () =>
             /Waiting for the server/.test(await page.locator("#status").textContent()),
         );
@@ -424,7 +424,7 @@ const tests = {
                 });
         });
         const page = await openPage({ context });
-        assert.match(await page.locator("#toasts").textContent(), /keeps no history/);
+        assert.match(await page.locator("#toasts").textContent(), /does not allow storage/);
         await scripted(page, "Hello", [{ content: "Good day." }]);
         assert.equal(await lastText(page), "Good day.");
         await until("it is listed", async () => (await page.locator(".entry").count()) === 1);
@@ -442,7 +442,7 @@ const tests = {
             await page.fill("#key-input", "wrong");
             await page.press("#key-input", "Enter");
             await until("the key is wrong", async () =>
-                /does not know/.test(await page.locator("#key-error").textContent()),
+                /does not accept/.test(await page.locator("#key-error").textContent()),
             );
             await page.fill("#key-input", "secret");
             await page.press("#key-input", "Enter");
@@ -606,7 +606,7 @@ const tests = {
         const tools = [{ type: "function", function: { name: "weather", parameters: { type: "object" } } }];
         await page.click("#settings-button");
         await page.fill("[name=tools]", "[{");
-        assert.match(await page.locator("#tools-error").textContent(), /No JSON/);
+        assert.match(await page.locator("#tools-error").textContent(), /Not valid JSON/);
         await page.fill("[name=tools]", JSON.stringify(tools));
         await page.fill("[name=system]", "Be brief.");
         await page.fill("[name=temperature]", "0.5");
@@ -638,7 +638,7 @@ const tests = {
         await audit(page, "calls");
         middle.script = { deltas: [{ content: "It rains." }] };
         await page.fill(".result-form textarea", "rain");
-        await page.click("text=Give result");
+        await page.click("text=Send result");
         await until("the answer", async () => (await lastText(page)) === "It rains.");
         const messages = middle.bodies.at(-1).messages;
         assert.deepEqual(messages.slice(2), [
@@ -768,7 +768,7 @@ const tests = {
             await page.click("[aria-label='Cancel: b']");
             await becomes("b", /^not loaded/);
             await page.click("[aria-label='Unload when done: a']");
-            await becomes("a", /^goes once 1 answer has ended/);
+            await becomes("a", /^unloads when 1 answer has finished/);
             await shot(page, "models-busy");
             await page.click("[aria-label='Keep: a']");
             await becomes("a", /^loaded, 1 answer/);
@@ -838,8 +838,8 @@ const tests = {
                 assert.match(many, /^8 answers at once: [\d.,]+ to [\d.,]+ forecast$/);
                 assert.match(prompt, /^Prompt: /);
                 assert.deepEqual(await label("Receipts"), [
-                    "Answers, 12 runs, the last one 730 tokens a second",
-                    "Prompts, 12 runs, the last one 3,100 tokens a second",
+                    "Answers, 12 runs, latest 730 tokens per second",
+                    "Prompts, 12 runs, latest 3,100 tokens per second",
                 ]);
                 assert.equal(await page.locator(".timeline").first().locator("circle").count(), 12);
                 assert.equal(await page.locator(".timeline").first().locator(".band").count(), 12);
@@ -884,7 +884,7 @@ const tests = {
             await until("it fails", async () => /b could not/.test(await page.locator("#models-note").textContent()));
             await page.locator(".model-name", { hasText: /^b$/ }).click();
             await until("why there is no plan", async () =>
-                /There is no plan: .*b\.gguf/.test(await page.locator("#report").textContent()),
+                /No plan: .*b\.gguf/.test(await page.locator("#report").textContent()),
             );
             assert.equal(await page.locator("#models :is(img, script)").count(), 0);
             assert.equal(await page.evaluate(() => globalThis.pwned), undefined);
@@ -899,7 +899,7 @@ const tests = {
         await page.click("#models-button");
         await page.waitForSelector("#report section");
         await server.stop("SIGKILL");
-        await until("it is said", async () => /does not answer/.test(await page.locator("#models-note").textContent()));
+        await until("it is said", async () => /does not respond/.test(await page.locator("#models-note").textContent()));
         await server.start();
         await until("and forgotten", async () => (await page.locator("#models-note").textContent()) === "");
         clean(page);
