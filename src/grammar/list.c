@@ -69,6 +69,22 @@ uint32_t intern_add(struct intern *t, const uint32_t *words, uint32_t n)
     return t->n - 1;
 }
 
+uint32_t intern_text(struct intern *t, const char *s, size_t n)
+{
+    uint32_t few[16] = {0};
+    size_t n_word = 1 + (n + sizeof *few - 1) / sizeof *few;
+    uint32_t *words = n_word <= sizeof few / sizeof *few ? few : mem_calloc(n_word, sizeof *words);
+    if (!words)
+        return INTERN_NONE;
+    words[0] = (uint32_t)n;
+    if (n)
+        memcpy(words + 1, s, n);
+    uint32_t number = intern_add(t, words, (uint32_t)n_word);
+    if (words != few)
+        mem_free(words);
+    return number;
+}
+
 size_t intern_bytes(const struct intern *t)
 {
     return t->words.capacity * sizeof *t->words.at + t->capacity * sizeof *t->items + t->n_table * sizeof *t->table;

@@ -41,6 +41,8 @@ struct intern {
 enum { INTERN_NONE = UINT32_MAX };
 
 uint32_t intern_add(struct intern *t, const uint32_t *words, uint32_t n); /* INTERN_NONE: no memory */
+/* The same for a text of n bytes. A table holds either texts or sequences of words. */
+uint32_t intern_text(struct intern *t, const char *s, size_t n);
 /* The words of a number; they move when others are added. */
 static inline const uint32_t *intern_words(const struct intern *t, uint32_t number, uint32_t *n)
 {

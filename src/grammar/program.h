@@ -145,6 +145,7 @@ struct program {
     LIST(struct bound) bounds;
     LIST(struct multiple) multiples;
     LIST(struct text_ref) names; /* of properties; owned by `arena` */
+    struct intern name_numbers;  /* the number of each text in `names` */
     LIST(struct schema) schemas;
     LIST(struct schema_term) terms;
     LIST(struct schema_group) groups;

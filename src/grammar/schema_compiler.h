@@ -20,9 +20,12 @@ struct schema_compiler {
     int draft;                     /* 4, 6, 7, 2019, 2020; 0: the schema doesn't say */
     uint32_t first;                /* the number of its first schema in the program */
     LIST(struct schema_work) work; /* [number of schemas from `first` on] */
-    struct intern places, *names;  /* JSON values that have a number; names of properties */
+    struct intern places;          /* JSON values that are schemas, by their addresses */
     LIST(uint32_t) place_schemas;  /* the schema of each place */
+    struct intern anchors;         /* anchors and identifiers in the document, once a $ref has asked for one */
+    LIST(const json_t *) anchored; /* the first schema with each of them */
     LIST(bool) weak;               /* schemas of which something is not enforced, from `first` on */
+    size_t n_pattern_code;         /* instructions that patterns were compiled to, also where they were too many */
     struct arena arena;
     struct err *e;
 };
@@ -37,7 +40,7 @@ struct schema_draft {
     LIST(struct schema_group) groups;
 };
 
-/* The pointer of part `key` of what `pointer` points to; NULL: no memory. */
+/* The pointer of part `key` of what `pointer` points to, cut where it is long; NULL: no memory. */
 const char *pointer_to(struct schema_compiler *c, const char *pointer, const char *key);
 
 MUST_USE err_code schema_name(struct schema_compiler *c, const char *s, size_t n, uint32_t *name);
