@@ -78,7 +78,8 @@ struct reply_grammar_options {
 };
 
 /* The grammar, in GBNF with %json{SCHEMA}, of what the model writes when it calls tools. *trigger: the text with which
- * it begins where it is not of the whole answer, borrowed. *text is owned by the caller (mem_free). */
+ * it begins where it is not of the whole answer, borrowed. *text is owned by the caller (mem_free). ERR_LIMIT: it would
+ * be longer than grammars may be. */
 MUST_USE err_code reply_call_grammar(struct reply_style style, const struct reply_tools *tools,
                                      const struct reply_grammar_options *options, char **text, const char **trigger,
                                      struct err *e);
