@@ -121,13 +121,15 @@ static err_code chat_prompt(struct generate *g, const moebius_vocab *vocab, stru
 
 static err_code open_answer(struct generate *g, const moebius_vocab *vocab, struct err *e)
 {
+    size_t n = 0;
+    const char *prompt = g->tmpl ? moebius_prompt_text(g->rendered.rendered, &n) : NULL;
     const struct answer_params params = {.vocab = vocab,
                                          .max_piece = answer_longest_piece(vocab),
                                          .ignore_eos = g->ignore_eos,
                                          .stops = g->stops.items,
                                          .n_stops = (size_t)g->stops.n,
                                          .tmpl = g->tmpl,
-                                         .prompt = g->tmpl ? moebius_prompt_text(g->rendered.rendered, NULL) : NULL,
+                                         .prompt = answer_prompt_end(prompt, n),
                                          .fn = g->ids_only ? NULL : answer_view_write,
                                          .user = &g->view};
     g->view = (struct answer_view){.out = &g->out, .styled = terminal_has_style(stdout, g->color)};

@@ -300,12 +300,13 @@ err_code conversation_say(struct conversation *c, const char *text, moebius_repl
     struct chat_prompt p = {0};
     moebius_reply *reply = NULL;
     moebius_error error;
-    size_t n_content = 0, n_reasoning = 0;
+    size_t n_content = 0, n_reasoning = 0, n = 0;
     *turn = (struct conversation_turn){0};
     TRY(add_message(c, "user", text, "", e));
     err_code code = render_to_fit(c, 0, &p, &turn->n_dropped, e);
+    const char *prompt = code == ERR_OK ? moebius_prompt_text(p.rendered, &n) : NULL;
     if (code == ERR_OK &&
-        moebius_reply_open(&reply, c->tmpl, moebius_prompt_text(p.rendered, NULL), fn, user, &error) != MOEBIUS_OK)
+        moebius_reply_open(&reply, c->tmpl, answer_prompt_end(prompt, n), fn, user, &error) != MOEBIUS_OK)
         code = err_adopt(e, &error);
     if (code == ERR_OK) {
         code = answer(c, &p, reply, turn, e);

@@ -4,6 +4,7 @@
 
 #include "base/json_text.h"
 #include "base/mem.h"
+#include "texts/answer.h"
 
 /* Which field a client's mistake is in, for messages. */
 static const char *field_of(const struct server_request *r)
@@ -85,7 +86,7 @@ static err_code open_calls(struct answer_grammar *g, const struct served_model *
                                               .name = r->tool_choice == TOOL_CHOICE_NAMED ? r->tool_name : NULL,
                                               .is_required = is_required,
                                               .is_single = r->one_call,
-                                              .prompt = prompt->text.s,
+                                              .prompt = answer_prompt_end(prompt->text.s, prompt->text.n),
                                               .schema = schema};
     moebius_status status = moebius_template_call_grammar(m->tmpl, &input, &text, &g->trigger, &error);
     g->from = is_required || schema ? TEXT_GRAMMAR_FROM_START : TEXT_GRAMMAR_FROM_TRIGGER;

@@ -14,6 +14,7 @@
 #include "server/hide_folders.h"
 #include "server/random_id.h"
 #include "server/whole_text.h"
+#include "texts/answer.h"
 
 /* Of silence, after which a client hears that all is well; so long a stream waits for its model before it begins. */
 static const int64_t ping_ns = 5000000000;
@@ -565,7 +566,7 @@ static err_code submit_one(struct job *job, struct choice *c, const char *const 
                              .sampling = r->sampling,
                              .n_logprob = r->n_logprob,
                              .tmpl = r->messages ? job->model->tmpl : NULL,
-                             .prompt = job->prompt.text.s,
+                             .prompt = answer_prompt_end(job->prompt.text.s, job->prompt.text.n),
                              .tools = job->prompt.tools,
                              .reasoning_budget = r->reasoning_budget,
                              .grammar = job->grammar.kept ? job->grammar.kept->grammar : NULL,

@@ -4,6 +4,7 @@
 
 #include "base/json_text.h"
 #include "base/mem.h"
+#include "texts/answer.h"
 
 enum { MAX_VARS = 64 };
 
@@ -110,8 +111,9 @@ static err_code open_mark(const struct prompt *p, const struct served_model *m, 
 {
     moebius_error error;
     moebius_reply *reply;
+    const char *end = answer_prompt_end(bytes_text(&p->text), p->text.n);
     *mark = "";
-    if (moebius_reply_open(&reply, m->tmpl, bytes_text(&p->text), NULL, NULL, &error) != MOEBIUS_OK)
+    if (moebius_reply_open(&reply, m->tmpl, end, NULL, NULL, &error) != MOEBIUS_OK)
         return from_public(e, &error);
     if (!moebius_reply_is_reasoning(reply, mark))
         *mark = "";
@@ -162,7 +164,9 @@ err_code prompt_render(struct prompt *p, const struct served_model *m, const str
         code = render(p, m, r, &in, e);
     input_close(&in);
     TRY(code);
-    TRY(bytes_add_text(&p->text, moebius_prompt_text(p->rendered, NULL), e));
+    size_t n;
+    const char *text = moebius_prompt_text(p->rendered, &n);
+    TRY(bytes_add(&p->text, text, n, e));
     return add_begun(p, m, r, e);
 }
 

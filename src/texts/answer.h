@@ -13,7 +13,7 @@ struct answer_params {
     const char *const *stops;   /* [n_stops], the answer ends before these, of which reasoning has none; borrowed */
     size_t n_stops;
     const moebius_template *tmpl; /* borrowed; NULL: the text goes on */
-    const char *prompt;           /* with a template: the prompt's text, for answer_open alone */
+    const char *prompt;           /* with a template: the prompt's end (answer_prompt_end), for answer_open alone */
     const char *tools;            /* JSON, for answer_open alone; NULL: none, and calls are content */
     moebius_reply_fn *fn; /* gets the text as it comes, of an answer without a template as content; may be NULL */
     void *user;
@@ -24,6 +24,11 @@ struct answer {
     struct text_stream stream; /* of the content */
     moebius_reply *reply;      /* NULL without a template */
 };
+
+/* The end of a prompt of n bytes, from behind its last zero byte on. That is enough to see whether the prompt begins
+ * the answer's reasoning, and unlike the whole prompt, whose messages may hold zero bytes, it can be passed as a
+ * string. Borrowed from the prompt, which must end with a zero byte. NULL for NULL. */
+const char *answer_prompt_end(const char *prompt, size_t n);
 
 /* The bytes of the longest token. */
 size_t answer_longest_piece(const moebius_vocab *vocab);

@@ -103,7 +103,7 @@ struct text_request {
     moebius_sampler_options sampling; /* whose penalties count the prompt's tokens, too */
     int n_logprob;                    /* log-probabilities of each token, and of the likeliest n; -1: none */
     const moebius_template *tmpl;     /* NULL: the text goes on, and what follows is not used */
-    const char *prompt;               /* the prompt's text, which may have begun the reasoning */
+    const char *prompt;               /* the prompt's end (answer_prompt_end), which may begin the reasoning */
     const char *tools;                /* JSON, as the template got them; NULL: none, and calls are content */
     int64_t reasoning_budget;         /* tokens of reasoning, after which it is ended; -1: no bound */
     moebius_grammar *grammar;         /* what the answer must be, with the engine's vocabulary; NULL: anything */

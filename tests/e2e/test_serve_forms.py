@@ -98,6 +98,16 @@ def test_what_cannot_be_enforced_is_named():
         assert message.startswith("grammar:"), message
 
 
+def test_zero_bytes_in_messages_hide_no_reasoning():
+    think = TEMPLATE + ".think"
+    with open(think, "w", encoding="utf-8") as f:
+        f.write("{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<think>")
+    with AnyServer(MOEBIUS, "-m", DEMO, "--template", think) as s:
+        message = s.json(CHAT, chat("H\0i", n=9))["choices"][0]["message"]
+        assert message["content"] == "" and message["reasoning_content"], message
+        assert s.json("/apply-template", chat("H\0i"))["prompt"] == "<user>H\0i\n<think>"
+
+
 # ---- calls -------------------------------------------------------------------------------------------------------
 
 def calls_of(s, **more):
