@@ -131,16 +131,24 @@ static err_code add_item(struct message_list *list, const char *path, size_t i, 
     return ERR_OK;
 }
 
-/* Puts items in the place of references to them, as far as they are kept. */
+/* Replaces references by the items that they refer to, as far as these are kept. A conversation has each item once, so
+ * together they can't be more than what is kept. */
 static err_code find_items(struct server_request *r, json_t *input, struct err *e)
 {
+    size_t n_reference = 0, n_all_bytes = 0, n_bytes;
     for (size_t i = 0; i < json_array_size(input) && r->kept; i++) {
         const json_t *item = json_array_get(input, i);
         const char *id = json_string_value(json_object_get(item, "id"));
-        bool is_reference = id && request_is(item_type(item), "item_reference");
-        json_t *found = is_reference ? kept_items_find(r->kept, id) : NULL;
+        if (!id || !request_is(item_type(item), "item_reference"))
+            continue;
+        json_t *found = kept_items_find(r->kept, id, &n_bytes);
         if (found && json_array_set_new(input, i, found) != 0)
             return err_nomem(e, 0, "an item");
+        n_all_bytes += n_bytes;
+        if (++n_reference > KEPT_ITEMS_MAX || n_all_bytes > KEPT_ITEMS_BYTES)
+            return err_set(e, ERR_USAGE,
+                           "input: it refers to more than %d items, or %d bytes of them; expected each once",
+                           KEPT_ITEMS_MAX, KEPT_ITEMS_BYTES);
     }
     return ERR_OK;
 }
