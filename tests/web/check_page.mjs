@@ -432,6 +432,20 @@ const tests = {
         await context.close();
     },
 
+    async what_the_browser_has_no_room_for_lasts_as_long_as_the_page() {
+        const page = await openPage();
+        const lengths = await page.evaluate(async () => {
+            const { keep, kept } = await import("/web/keep.js");
+            const length = (text) => {
+                keep("sessionStorage", "moebius.test", text);
+                return kept("sessionStorage", "moebius.test")?.length;
+            };
+            return [length("x"), length("x".repeat(20e6)), length("xx"), length(null)];
+        });
+        assert.deepEqual(lengths, [1, 20e6, 2, undefined]);
+        clean(page);
+    },
+
     async a_server_that_wants_a_key_gets_one() {
         const port = await freePort();
         const locked = await new Server(port, "--api-key", "secret").start();
