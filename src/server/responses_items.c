@@ -137,7 +137,6 @@ static json_t *short_real(float x)
     return json_real(strtod(text, NULL));
 }
 
-/* Takes over output; `reason` says why it is incomplete, NULL: it isn't. usage and error may be NULL. */
 json_t *responses_make(const struct server_request *r, const struct answer_head *head, const char *status,
                        json_t *output, const char *reason, const struct answer_usage *usage, const struct err *error)
 {
