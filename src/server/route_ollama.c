@@ -6,7 +6,7 @@
 #include "server/routes.h"
 #include "server/writer.h"
 
-/* Clients compare this with what they need, so it is a version of that interface, not of this program. */
+/* Clients compare this with the version of Ollama that they need, so it is not this program's version. */
 static const char interface_version[] = "0.6.4";
 
 void route_ollama_version(struct call *c)
@@ -14,7 +14,7 @@ void route_ollama_version(struct call *c)
     call_json(c, 200, json_pack("{s:s}", "version", interface_version));
 }
 
-/* What a list of models says of one. There is no digest: nobody has read the whole file. */
+/* A model's entry in a list. The digest is empty, because computing it would take reading the whole file. */
 static json_t *entry(struct served_model *m, const struct model_view *view)
 {
     char modified[32];
@@ -26,7 +26,7 @@ static json_t *entry(struct served_model *m, const struct model_view *view)
                      "quantization_level", "");
 }
 
-/* What is beside that of a model that is loaded. It stays, which is an end far away to clients that parse a date. */
+/* Adds the fields of a model that is loaded. It does not expire, which is shown as a date far in the future. */
 static int add_running(json_t *one, const struct model_view *view)
 {
     enum { YEARS = 100, DAY_S = 24 * 60 * 60 };
