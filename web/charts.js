@@ -28,11 +28,14 @@ const rect = (x, width, y, height, className, tip) =>
 const line = (x, y1, y2, className, tip) =>
     shape("line", { x1: percent(x), x2: percent(x), y1, y2, class: className }, tip);
 
+// The style sheet's class for a part of this name.
+export const partClass = (name) => `part-${name.replaceAll(" ", "-")}`;
+
 // Parts [{name, value, text}] one behind the other on a scale of `whole`; a mark where `limit` is, if it is within.
 export function stackedBar(parts, whole, limit, label) {
     let at = 0;
     const shapes = parts.map((p) => {
-        const e = rect(at / whole, p.value / whole, 0, "100%", `part part-${p.name}`, `${p.name}: ${p.text}`);
+        const e = rect(at / whole, p.value / whole, 0, "100%", `part ${partClass(p.name)}`, `${p.name}: ${p.text}`);
         at += p.value;
         return e;
     });

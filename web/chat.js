@@ -26,6 +26,7 @@ export class Chat {
         this.views = new Map(); // by message
         this.removed = new Set(); // conversations, by id, which answers that still end don't bring back
         this.progress = new Map(); // what answers wait for, by message
+        this.spoken = new Map(); // how many characters of answers screen readers have heard, by message
         this.list = byId("messages");
         this.scroller = byId("scroller");
         this.input = byId("input");
@@ -145,7 +146,7 @@ export class Chat {
         this.answers.set(node.id, answer);
         this.open.set(c.id, c);
         this.sticks = true;
-        this.spoken = node.content.length;
+        this.spoken.set(node.id, node.content.length);
         this.render();
         this.toEnd();
         await this.save(c);
@@ -154,6 +155,7 @@ export class Chat {
         this.progress.delete(node.id);
         if (!this.answersOf(c).length) this.open.delete(c.id);
         if (c === this.conversation) this.finish(node);
+        this.spoken.delete(node.id);
         if (answer.wantsKey) this.wantsKey();
         await this.save(c);
     }
@@ -266,11 +268,12 @@ export class Chat {
 
     // Screen readers hear the answer by sentences.
     speak(node, isWhole) {
-        const rest = node.content.slice(this.spoken);
+        const spoken = this.spoken.get(node.id) || 0;
+        const rest = node.content.slice(spoken);
         const end = isWhole ? rest.length : Math.max(rest.lastIndexOf(". "), rest.lastIndexOf("\n")) + 1;
         if (end <= 0) return;
         announce(rest.slice(0, Math.min(end, 2000)));
-        this.spoken += end;
+        this.spoken.set(node.id, spoken + end);
     }
 
     isAtEnd() {

@@ -1,11 +1,22 @@
 // What a model takes and how fast it is: the plan beside what is measured, and what earlier runs measured, as pictures
 // and as tables.
 
-import { bandBar, stackedBar, table, timeline } from "./charts.js";
+import { bandBar, partClass, stackedBar, table, timeline } from "./charts.js";
 import { formatBytes, h } from "./dom.js";
 
 const TIERS = { ram: "Memory", vram: "GPU memory", drive: "Drive" };
-const CLASSES = ["program", "driver", "weights", "experts", "texts", "activations"];
+// What a plan's rows are of (src/planner/plan.c), in the order of the bars.
+const CLASSES = [
+    "program",
+    "driver",
+    "weights",
+    "experts",
+    "expert copies",
+    "texts",
+    "checkpoints",
+    "prompt cache",
+    "activations",
+];
 const MAX_RECEIPTS = 40; // in a picture
 const MAX_ROWS = 100; // in a table
 
@@ -87,7 +98,7 @@ function renderMemory(report) {
             ),
         ),
         legend([
-            ...used.map((name) => [`part-${name}`, name]),
+            ...used.map((name) => [partClass(name), name]),
             bars.some((b) => limits[b.tier] <= whole) && ["limit", "limit"],
         ]),
         limits.ram ? h("p", { class: "quiet" }, memoryNote(report.plan)) : null,

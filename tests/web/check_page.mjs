@@ -882,6 +882,31 @@ const tests = {
         rmSync(join(cache, "machine.json"));
     },
 
+    async a_report_shows_all_memory_of_a_plan() {
+        const page = await openPage();
+        const [label, total, classes] = await page.evaluate(async () => {
+            const { renderReport } = await import("/web/report.js");
+            const map = ["weights", "expert copies", "texts", "checkpoints", "prompt cache"];
+            const plan = {
+                memory: { map: map.map((what) => ({ what, where: "ram", bytes: 1e9 })) },
+                settings: { texts: 1, ctx: 4096 },
+                ceiling: {},
+                forecast: {},
+                assumptions: [],
+            };
+            const [memory] = renderReport({ plan }, []);
+            return [
+                memory.querySelector(".bar").getAttribute("aria-label"),
+                memory.querySelector(".chart-value").textContent,
+                Array.from(memory.querySelectorAll(".part"), (e) => e.getAttribute("class")),
+            ];
+        });
+        assert.match(label, /weights 1\.0 GB, expert copies 1\.0 GB, texts 1\.0 GB, checkpoints .*, prompt cache /);
+        assert.equal(total, "5.0 GB");
+        assert.ok(classes.includes("part part-prompt-cache"), classes.join());
+        clean(page);
+    },
+
     async a_report_of_hostile_names_does_nothing() {
         const port = await freePort();
         const models = join(folder, "hostile");
