@@ -134,7 +134,7 @@ void batch_text_close(struct batch_text *t)
 
 /* ---- lines --------------------------------------------------------------------------------------------------- */
 
-/* What can't be made for lack of memory is NULL, which jansson passes on and json_pack refuses. */
+/* A value for which there is no memory is NULL; jansson's functions pass that on, and json_pack fails. */
 static json_t *answer_ids(const struct text_result *r)
 {
     json_t *ids = json_array();
