@@ -90,8 +90,8 @@ struct reply_shape {
 };
 
 struct reply_family {
-    const char *name;                                  /* the family's name, for people */
-    const char *signs[3];                              /* texts one of which is in the template; NULL: no more */
+    const char *name;                                  /* the family's, for people */
+    const char *signs[3];                              /* one of them is in the template; NULL: no more */
     bool has_id_in_name;                               /* names are functions.NAME:3, which is the id, too */
     struct reply_trigger triggers[REPLY_MAX_TRIGGERS]; /* where calls begin */
     struct reply_state states[REPLY_MAX_STATES];       /* how they go on; numbered by each family's file */

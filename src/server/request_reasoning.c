@@ -1,6 +1,6 @@
-/* Fields that say whether and how much the model reasons. Templates have no common variable for it: most read
- * enable_thinking, some thinking, gpt-oss's reasoning_effort and Kimi K3's thinking_effort. A variable that the client
- * sets itself in chat_template_kwargs takes precedence over what is derived here. */
+/* How a request says whether and how much the model reasons. Templates have no common name for it: most ask for
+ * enable_thinking, some for thinking, gpt-oss for reasoning_effort and Kimi K3 for thinking_effort. What the client
+ * says of these in chat_template_kwargs counts more than what is derived here. */
 
 #include "server/request_fields.h"
 
@@ -27,14 +27,14 @@ err_code request_check_reasoning(struct server_request *r, struct err *e)
 {
     if (r->reasoning_budget == 0)
         TRY(request_set_thinks(r, "reasoning_budget", json_false(), e));
-    /* models that always reason can only be asked for little of it */
+    /* the least that models do who always reason */
     bool is_off = json_is_false(json_object_get(r->template_vars, "enable_thinking"));
     return is_off ? set_default(r, "reasoning_effort", json_string("low"), e) : ERR_OK;
 }
 
 err_code request_set_effort(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
-    /* the client's word, and the nearest ones that models were trained with: reasoning_effort and thinking_effort */
+    /* what clients say, and the nearest words that models were trained with: as reasoning_effort and thinking_effort */
     static const char *const words[][3] = {{"minimal", "low", "low"},    {"low", "low", "low"},
                                            {"medium", "medium", "high"}, {"high", "high", "high"},
                                            {"xhigh", "high", "max"},     {"max", "high", "max"}};

@@ -482,42 +482,6 @@ static void what_cannot_be_honoured_is_refused_by_name(void **state)
     }
 }
 
-/* A body with a text of so many bytes in the place of %s. */
-static json_t *body_with_text(const char *form, size_t n)
-{
-    char *text = calloc(n + 1, 1), *body;
-    assert_non_null(text);
-    memset(text, 'x', n);
-    assert_true(asprintf(&body, form, text) > 0);
-    json_t *j = parse_json(body);
-    free(text);
-    free(body);
-    return j;
-}
-
-/* All of an answer, and of the vocabulary, is compared with these, for each token. */
-static void texts_that_are_searched_for_are_short(void **state)
-{
-    static const struct {
-        const char *form, *sentence;
-    } cases[] = {
-        {"{" USER ",\"stop\":\"%s\"}", "stop: a text of 1025 bytes; expected at most 1024"},
-        {"{" USER ",\"stop\":[\"x\",\"%s\"]}", "stop: a text of 1025 bytes; expected at most 1024"},
-        {"{" USER ",\"dry_sequence_breakers\":[\"%s\"]}",
-         "dry_sequence_breakers: a text of 1025 bytes; expected at most 1024"},
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        for (size_t n = 1024; n <= 1025; n++) {
-            struct server_request r;
-            struct err e = {0};
-            server_request_init(&r);
-            err_code code = protocol_chat.parse(&r, body_with_text(cases[i].form, n), &e);
-            assert_int_equal(code, n > 1024 ? ERR_USAGE : ERR_OK);
-            assert_string_equal(e.text, n > 1024 ? cases[i].sentence : "");
-            server_request_close(&r);
-        }
-}
-
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
 
 static void check_error(const struct protocol *p, int status, const struct err *e, const char *expected)
@@ -664,6 +628,42 @@ static void a_request_refers_to_no_more_than_is_kept(void **state)
     assert_int_equal(refer(&k, 16, &e), ERR_USAGE);
     assert_non_null(strstr(e.text, "16777216 bytes"));
     kept_items_close(&k);
+}
+
+/* A body with a text of so many bytes in the place of %s. */
+static json_t *body_with_text(const char *form, size_t n)
+{
+    char *text = calloc(n + 1, 1), *body;
+    assert_non_null(text);
+    memset(text, 'x', n);
+    assert_true(asprintf(&body, form, text) > 0);
+    json_t *j = parse_json(body);
+    free(text);
+    free(body);
+    return j;
+}
+
+/* All of an answer, and of the vocabulary, is compared with these, for each token. */
+static void texts_that_are_searched_for_are_short(void **state)
+{
+    static const struct {
+        const char *form, *sentence;
+    } cases[] = {
+        {"{" USER ",\"stop\":\"%s\"}", "stop: a text of 1025 bytes; expected at most 1024"},
+        {"{" USER ",\"stop\":[\"x\",\"%s\"]}", "stop: a text of 1025 bytes; expected at most 1024"},
+        {"{" USER ",\"dry_sequence_breakers\":[\"%s\"]}",
+         "dry_sequence_breakers: a text of 1025 bytes; expected at most 1024"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t n = 1024; n <= 1025; n++) {
+            struct server_request r;
+            struct err e = {0};
+            server_request_init(&r);
+            err_code code = protocol_chat.parse(&r, body_with_text(cases[i].form, n), &e);
+            assert_int_equal(code, n > 1024 ? ERR_USAGE : ERR_OK);
+            assert_string_equal(e.text, n > 1024 ? cases[i].sentence : "");
+            server_request_close(&r);
+        }
 }
 
 int main(int argc, char **argv)
