@@ -1,7 +1,9 @@
 /* The part of Ollama's interface that its clients ask before they chat. */
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
+#include "base/json_text.h"
 #include "server/call.h"
 #include "server/routes.h"
 #include "server/writer.h"
@@ -68,13 +70,13 @@ static err_code show(struct call *c, struct served_model *m, struct err *e)
 {
     char key[128], parameters[64];
     const struct model_view view = models_look(m);
-    const char *tmpl = moebius_vocab_template(m->vocab, NULL);
+    const char *own = moebius_vocab_template(m->vocab, NULL), *tmpl = own ? own : "";
     snprintf(key, sizeof key, "%s.context_length", view.facts.arch);
     snprintf(parameters, sizeof parameters, "num_ctx %lld", (long long)view.facts.n_ctx);
     json_t *all = entry(m, &view);
-    json_t *more = json_pack("{s:s, s:s, s:s, s:{s:s, s:I}, s:[s, s]}", "template", tmpl ? tmpl : "", "modelfile", "",
-                             "parameters", parameters, "model_info", "general.architecture", view.facts.arch, key,
-                             (json_int_t)view.facts.n_ctx, "capabilities", "completion", "tools");
+    json_t *more = json_pack("{s:o, s:s, s:s, s:{s:s, s:I}, s:[s, s]}", "template", json_text(tmpl, strlen(tmpl)),
+                             "modelfile", "", "parameters", parameters, "model_info", "general.architecture",
+                             view.facts.arch, key, (json_int_t)view.facts.n_ctx, "capabilities", "completion", "tools");
     call_json(c, 200, json_unless(json_object_update_new(all, more), all));
     http_reply(c->x);
     return ERR_OK;

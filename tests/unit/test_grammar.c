@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "grammar/formula.h"
 #include "grammar/matcher.h"
 #include "grammar_vocab.h"
 
@@ -535,6 +536,24 @@ static void large_grammars_are_compiled_in_time(void **state)
                "\"p%n\": {\"items\": {\"$ref\": \"#/properties/p%d\"}}, ", 60000, "\"x\": true}}");
 }
 
+/* So do so many alternatives, in the order in which sorting them takes longest. */
+static void many_alternatives_are_sorted_in_time(void **state)
+{
+    enum { N = 1000000 };
+    struct formulas f = {0};
+    uint32_t *xs = mem_alloc(N * sizeof *xs);
+    assert_true(xs && formulas_open(&f));
+    for (uint32_t i = 0; i < N; i++)
+        xs[N - 1 - i] = formula_var(&f, i);
+    uint32_t falling = formula_list(&f, FORMULA_OR, xs, N);
+    for (uint32_t i = 0; i < N; i++)
+        xs[i] = formula_var(&f, i);
+    assert_int_equal(falling, formula_list(&f, FORMULA_OR, xs, N));
+    assert_false(f.failed);
+    formulas_close(&f);
+    mem_free(xs);
+}
+
 /* A schema's place is kept for each schema within it, and may have names of any length. */
 static void a_place_below_a_long_name_is_cut(void **state)
 {
@@ -582,6 +601,7 @@ int main(void)
         cmocka_unit_test(a_pattern_that_is_too_large_takes_no_room_from_others),
         cmocka_unit_test(what_cannot_be_enforced_is_listed_and_the_rest_is_enforced),
         cmocka_unit_test(large_grammars_are_compiled_in_time),
+        cmocka_unit_test(many_alternatives_are_sorted_in_time),
         cmocka_unit_test(a_place_below_a_long_name_is_cut),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
