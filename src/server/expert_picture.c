@@ -108,10 +108,14 @@ err_code expert_picture_begin(struct expert_picture *p, moebius_engine *engine, 
 {
     struct bytes shape = {0};
     TRY(make_room(p, engine, e));
-    TRY(add_event(&shape, "model",
-                  json_pack("{s:s, s:o, s:o}", "model", name, "places", describe_places(engine), "layers",
-                            describe_layers(engine)),
-                  e));
+    err_code code = add_event(&shape, "model",
+                              json_pack("{s:s, s:o, s:o}", "model", name, "places", describe_places(engine), "layers",
+                                        describe_layers(engine)),
+                              e);
+    if (code != ERR_OK) {
+        bytes_close(&shape);
+        return code;
+    }
     pthread_mutex_lock(&p->lock);
     p->n_load++;
     p->n_made = 0;

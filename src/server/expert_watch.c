@@ -22,10 +22,11 @@ err_code expert_watch_open(struct expert_watch **out, struct models *models, str
     struct expert_watch *w = *out = mem_calloc(1, sizeof *w);
     if (!w)
         return err_nomem(e, sizeof *w, "a stream of experts");
-    if (stream_open(&w->stream, MAX_WATCH_BYTES, e) != ERR_OK) {
+    err_code code = stream_open(&w->stream, MAX_WATCH_BYTES, e);
+    if (code != ERR_OK) {
         mem_free(w);
         *out = NULL;
-        return e->code;
+        return code;
     }
     w->models = models;
     *stream = w->stream;
