@@ -448,16 +448,27 @@ err_code models_load(struct models *all, struct served_model *m, struct err *e)
     return code;
 }
 
+/* Takes back that a model was to be loaded, unless requests wait for it. */
+static err_code forget(struct models *all, const struct served_model *m, struct err *e)
+{
+    const bool was_told = all->told == m;
+    size_t n = 0;
+    for (const struct model_wait *w = all->waits; w; w = w->next)
+        n += w->model == m;
+    if (was_told)
+        all->told = NULL;
+    if (n > 0)
+        return err_set(e, ERR_LIMIT, "%zu request%s for model %s", n, n == 1 ? " waits" : "s wait", m->name);
+    return was_told ? ERR_OK : err_set(e, ERR_USAGE, "model %s is not loaded", m->name);
+}
+
 static err_code let_go(struct models *all, struct served_model *m, bool when_done, struct err *e)
 {
     const bool is_loading = m->state == SERVED_LOADING;
-    bool was_wanted = wanted(all) == m && m->state == SERVED_UNLOADED;
-    if (was_wanted)
-        all->told = NULL;
-    if (was_wanted || m->state == SERVED_ENDING)
+    if (m->state == SERVED_ENDING)
         return ERR_OK;
     if (m->state == SERVED_UNLOADED)
-        return err_set(e, ERR_USAGE, "model %s is not loaded", m->name);
+        return forget(all, m, e);
     if (is_idle(m)) {
         end_current(all);
         return ERR_OK;
