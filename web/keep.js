@@ -1,9 +1,9 @@
-// Small things that the browser keeps for us, for the tab (sessionStorage) or for good (localStorage). What it does not
-// keep, because it forbids that or has no room, lasts as long as the page.
+// Small values that the browser keeps for the tab (sessionStorage) or permanently (localStorage). Values that it does
+// not keep, because that is forbidden or there is no room, last as long as the page.
 
 const here = new Map(); // what the browser did not keep
 
-// null: nothing is kept.
+// The value; null: there is none.
 export function kept(where, name) {
     if (here.has(name)) return here.get(name);
     try {
@@ -13,7 +13,7 @@ export function kept(where, name) {
     }
 }
 
-// null: keep nothing any more.
+// Keeps a value; null: removes it.
 export function keep(where, name, text) {
     try {
         if (text === null) globalThis[where].removeItem(name);
