@@ -1,19 +1,20 @@
-// An answer on its way from the server into a message. It outlives a server that goes away: what has come stays, and
-// when the server is back the answer goes on behind it.
+// An answer that is streamed from the server into a message. If the server goes away, the text so far is kept, and the
+// answer is continued when the server is back.
 
 import { events, GoneError, KeyError, ServerError } from "./api.js";
 import { requestFields, settings } from "./settings.js";
 import { pathTo, toMessages } from "./tree.js";
 
 // States of an answer's message.
-export const WRITING = "writing"; // it comes, or waits for the server
+export const WRITING = "writing"; // it is arriving, or waits for the server
 export const DONE = "done";
 export const STOPPED = "stopped"; // by the user
 export const FAILED = "failed"; // node.error says why
-export const CUT = "cut"; // its tab was closed meanwhile
+export const CUT = "cut"; // its tab was closed before it had ended
 
 export class Answer {
-    // changed(node): something came; progress(text): what it waits for, "" nothing.
+    // changed(node): called when something has arrived; progress(text): called with what the answer waits for, "" if
+    // nothing.
     constructor(conversation, node, connection, { changed, progress }) {
         this.conversation = conversation;
         this.node = node;
@@ -49,7 +50,7 @@ export class Answer {
         this.changed(this.node);
     }
 
-    // True: the answer has come to its end; false: to be tried again.
+    // True: the answer has ended; false: try again.
     async tryOnce() {
         try {
             await this.stream();
@@ -71,8 +72,7 @@ export class Answer {
         });
     }
 
-    // The request: what has come of the answer is to be gone on with, unless it ends with a call, or is reasoning
-    // alone.
+    // The request. The answer so far is continued, unless it has calls, or reasoning only: then it begins anew.
     body() {
         const node = this.node;
         node.finish = "";
@@ -138,7 +138,7 @@ export class Answer {
     }
 }
 
-// Usage and timings come in chunks of their own.
+// Usage and timings arrive in separate chunks.
 function statsOf({ usage, timings }) {
     const stats = {};
     if (usage)

@@ -1,5 +1,5 @@
-// Asking the server. Errors are of three kinds: the server says no (ServerError), it does not answer (GoneError), or it
-// wants a key (KeyError).
+// Requests to the server. There are three kinds of errors: the server refuses (ServerError), it does not answer
+// (GoneError), or it wants a key (KeyError).
 
 import { keep, kept } from "./keep.js";
 
@@ -7,7 +7,7 @@ export class ServerError extends Error {
     constructor(status, message, retryAfter) {
         super(message);
         this.status = status;
-        this.retryAfter = retryAfter; // seconds; 0: not said
+        this.retryAfter = retryAfter; // seconds; 0: the server did not say
     }
 }
 export class GoneError extends Error {}
@@ -61,7 +61,7 @@ export async function getJson(path, options) {
     }
 }
 
-// Takes the whole lines of server-sent events apart; what is left of an event waits for more.
+// Parses server-sent events from pieces of text. An incomplete event is kept until the rest of it comes.
 export class EventParser {
     constructor() {
         this.rest = "";
@@ -87,7 +87,7 @@ export class EventParser {
     }
 }
 
-// The events of a stream as they come.
+// Yields the events of a stream as they arrive.
 export async function* events(path, options) {
     const response = await ask(path, options);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -105,12 +105,13 @@ export async function* events(path, options) {
     }
 }
 
-// Finds out when a server that went away is back. `tell` hears of each wait in seconds, and of 0 when it is over.
+// Waits for a server that does not answer. `tell` is called with the seconds of each wait, and with 0 when the server
+// is back.
 export class Connection {
     constructor(tell) {
         this.tell = tell;
-        this.waiting = null; // one for all who wait
-        this.hurry = () => {}; // asks at once
+        this.waiting = null; // a promise that all callers share
+        this.hurry = () => {}; // ends the current wait, so that the server is asked at once
     }
 
     // Resolves when the server answers; rejects when the signal is aborted.

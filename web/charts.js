@@ -1,5 +1,5 @@
-// Pictures of numbers as SVG, and the same numbers as tables. Places within a picture are percentages, so that it is as
-// wide as there is room; colours are the style sheet's.
+// Charts as SVG, and tables with the same numbers. Positions in charts are percentages, so that they fill the available
+// width; colours are those of the style sheet.
 
 import { h, svg } from "./dom.js";
 
@@ -11,7 +11,7 @@ function picture(className, label, ...shapes) {
     return e;
 }
 
-// A shape with a line that the pointer shows.
+// A shape with a tooltip.
 function shape(tag, attributes, tip) {
     const e = svg(tag, attributes);
     if (tip) {
@@ -28,11 +28,15 @@ const rect = (x, width, y, height, className, tip) =>
 const line = (x, y1, y2, className, tip) =>
     shape("line", { x1: percent(x), x2: percent(x), y1, y2, class: className }, tip);
 
-// Parts [{name, value, text}] one behind the other on a scale of `whole`; a mark where `limit` is, if it is within.
+// The style sheet's class for a part of this name.
+export const partClass = (name) => `part-${name.replaceAll(" ", "-")}`;
+
+// A bar of parts [{name, value, text}] one after the other, on a scale up to `whole`, with a mark at `limit` if it is
+// within the scale.
 export function stackedBar(parts, whole, limit, label) {
     let at = 0;
     const shapes = parts.map((p) => {
-        const e = rect(at / whole, p.value / whole, 0, "100%", `part part-${p.name}`, `${p.name}: ${p.text}`);
+        const e = rect(at / whole, p.value / whole, 0, "100%", `part ${partClass(p.name)}`, `${p.name}: ${p.text}`);
         at += p.value;
         return e;
     });
@@ -40,7 +44,8 @@ export function stackedBar(parts, whole, limit, label) {
     return picture("bar", label, rect(0, 1, 0, "100%", "ground"), ...shapes);
 }
 
-// A band from low to high with its middle, a ceiling, and what was measured, on a scale of `whole`; null: not known.
+// A band from low to high with its middle, the ceiling, and the measured value, on a scale up to `whole`; null: not
+// known.
 export function bandBar({ low, mid, high, ceiling, measured }, whole, label) {
     const shapes = [rect(0, 1, "38%", "24%", "ground")];
     if (high) shapes.push(rect(low / whole, (high - low) / whole, "18%", "64%", "band", "forecast"));
@@ -51,8 +56,7 @@ export function bandBar({ low, mid, high, ceiling, measured }, whole, label) {
     return picture("bar", label, ...shapes);
 }
 
-// Measurements [{value, low, high, ceiling, tip}] in their order, from left to right: dots over the bands that were
-// forecast.
+// Measurements [{value, low, high, ceiling, tip}] from left to right, as dots over their forecast bands.
 export function timeline(points, label) {
     const most = Math.max(...points.map((p) => Math.max(p.value, p.high || 0)), 1e-9) * 1.06;
     const y = (value) => percent(1 - value / most);
@@ -79,7 +83,7 @@ export function timeline(points, label) {
     return { picture: picture("timeline", label, ground, ...shapes), most };
 }
 
-// [{heading, isNumber}] and rows of texts, folded away below the picture that says the same.
+// A table with columns [{heading, isNumber}] and rows of texts, folded until it is opened.
 export function table(summary, columns, rows) {
     const side = (i) => ({ class: columns[i].isNumber ? "to-right" : null });
     return h(

@@ -1,4 +1,4 @@
-// The conversation on the screen: its messages, what the user does with them, and answers that come in.
+// The conversation on the screen: its messages, the user's actions, and answers that arrive.
 
 import { announce, byId, h, toast } from "./dom.js";
 import { Answer, CUT, WRITING } from "./answer.js";
@@ -6,30 +6,32 @@ import { keep, kept } from "./keep.js";
 import { MessageView } from "./message.js";
 import { addNode, childrenOf, newConversation, pathOf } from "./tree.js";
 
-const SAVE_EVERY_MS = 2000; // while an answer comes
-const ABANDONED_MS = 8000; // after which an answer that another tab writes does not come any more
+const SAVE_EVERY_MS = 2000; // while an answer arrives
+const ABANDONED_MS = 8000; // an answer of another tab that has not changed for so long is taken to be abandoned
 const DRAFT = "moebius.draft";
 
-// This tab's name, which a reload keeps.
+// This tab's name, which survives a reload.
 const tabId = kept("sessionStorage", "moebius.tab") || String(Math.random());
 keep("sessionStorage", "moebius.tab", tabId);
 
 export class Chat {
-    // changed(conversation): its entry in the list may be another one; wantsKey(): the server asked for one.
+    // changed(conversation): called when its entry in the list may have changed; wantsKey(): when the server wants a
+    // key.
     constructor(store, connection, { changed, wantsKey }) {
         this.store = store;
         this.connection = connection;
         this.changed = changed;
         this.wantsKey = wantsKey;
-        this.answers = new Map(); // on their way, by their message's id
+        this.answers = new Map(); // answers that are arriving, by their message's id
         this.open = new Map(); // conversations with such answers, by id
         this.views = new Map(); // by message
-        this.removed = new Set(); // conversations, by id, which answers that still end don't bring back
+        this.removed = new Set(); // ids of removed conversations, which answers that still end must not save again
         this.progress = new Map(); // what answers wait for, by message
+        this.spoken = new Map(); // how many characters of answers screen readers have heard, by message
         this.list = byId("messages");
         this.scroller = byId("scroller");
         this.input = byId("input");
-        this.sticks = true; // the end of the conversation is kept in sight
+        this.sticks = true; // the page follows the end of the conversation
         this.scroller.addEventListener(
             "scroll",
             () => {
@@ -61,7 +63,7 @@ export class Chat {
         this.toEnd();
     }
 
-    // Answers whose tab is gone.
+    // Marks answers whose tab is gone as cut.
     findAbandoned(c) {
         for (const n of Object.values(c.nodes)) {
             if (n.state !== WRITING || this.answers.has(n.id)) continue;
@@ -70,7 +72,7 @@ export class Chat {
         }
     }
 
-    // Another tab wrote the conversation.
+    // Reads a conversation again that another tab has written.
     async reload(id) {
         if (id !== this.conversation.id || this.open.has(id)) return;
         const there = await this.store.get(id);
@@ -121,7 +123,7 @@ export class Chat {
         this.ask(addNode(this.conversation, last ? last.id : "", { role: "user", content: text }));
     }
 
-    // Has a message answered.
+    // Requests an answer to a message.
     ask(node) {
         const answer = addNode(this.conversation, node.id, {
             role: "assistant",
@@ -145,7 +147,7 @@ export class Chat {
         this.answers.set(node.id, answer);
         this.open.set(c.id, c);
         this.sticks = true;
-        this.spoken = node.content.length;
+        this.spoken.set(node.id, node.content.length);
         this.render();
         this.toEnd();
         await this.save(c);
@@ -154,6 +156,7 @@ export class Chat {
         this.progress.delete(node.id);
         if (!this.answersOf(c).length) this.open.delete(c.id);
         if (c === this.conversation) this.finish(node);
+        this.spoken.delete(node.id);
         if (answer.wantsKey) this.wantsKey();
         await this.save(c);
     }
@@ -186,7 +189,7 @@ export class Chat {
         edit: (node, text) => this.ask(addNode(this.conversation, node.parent, { role: "user", content: text.trim() })),
         again: (node) => this.ask(this.conversation.nodes[node.parent]),
         goOn: (node) => this.run(this.conversation, node),
-        // The answer goes on when all calls have their results.
+        // The results are sent when all calls have one.
         giveResult: (node, call, text) => {
             const last = pathOf(this.conversation).at(-1);
             const result = addNode(this.conversation, last.id, { role: "tool", content: text, callId: call.id });
@@ -207,7 +210,7 @@ export class Chat {
 
     // ---- showing -------------------------------------------------------------------------------------------------
 
-    // Shows what came, as often as the browser keeps up with it.
+    // Shows what has arrived, as often as the browser can keep up.
     schedule(c, node) {
         const now = Date.now();
         if (node.state === WRITING && now - (this.savedAt || 0) > SAVE_EVERY_MS) {
@@ -264,13 +267,14 @@ export class Chat {
         if (status.textContent !== text) status.textContent = text;
     }
 
-    // Screen readers hear the answer by sentences.
+    // Has screen readers say the answer, sentence by sentence.
     speak(node, isWhole) {
-        const rest = node.content.slice(this.spoken);
+        const spoken = this.spoken.get(node.id) || 0;
+        const rest = node.content.slice(spoken);
         const end = isWhole ? rest.length : Math.max(rest.lastIndexOf(". "), rest.lastIndexOf("\n")) + 1;
         if (end <= 0) return;
         announce(rest.slice(0, Math.min(end, 2000)));
-        this.spoken += end;
+        this.spoken.set(node.id, spoken + end);
     }
 
     isAtEnd() {
@@ -287,7 +291,7 @@ export class Chat {
     }
 }
 
-// The list of conversations. choose(id), remove(id): the user's.
+// Shows the list of conversations. choose(id), remove(id): called when the user does so.
 export function renderHistory(all, current, { choose, remove }) {
     byId("history").replaceChildren(
         ...all.map((c) =>

@@ -1,8 +1,8 @@
-// Making elements. Text is always text: nothing here, or anywhere in the page, reads markup.
+// Makes elements. Text is never parsed as markup, here or anywhere else in the page.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-// Outlines of icons, 24 units wide.
+// Outlines of the icons, 24 units wide and high.
 const ICONS = {
     menu: "M4 6h16M4 12h16M4 18h16",
     plus: "M12 5v14M5 12h14",
@@ -36,7 +36,8 @@ export function icon(name) {
     return e;
 }
 
-// An element with attributes (on...: a listener; a boolean: there or not; null: not there) and children (null: none).
+// Makes an element. Attributes: on... is a listener, true is an attribute without a value, false and null are left out.
+// Children that are null are left out, too.
 export function h(tag, attributes, ...children) {
     const e = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes || {})) {
@@ -48,7 +49,7 @@ export function h(tag, attributes, ...children) {
     return e;
 }
 
-// A button with an icon, whose name readers and the pointer's tip say.
+// A button with an icon. Screen readers and the tooltip say its label.
 export function iconButton(name, label, onclick, attributes = {}) {
     return h(
         "button",
@@ -59,14 +60,14 @@ export function iconButton(name, label, onclick, attributes = {}) {
 
 export const byId = (id) => document.getElementById(id);
 
-// Says something to screen readers. What was said long ago is forgotten.
+// Has screen readers say a text. Old texts are removed.
 export function announce(text) {
     const region = byId("announcer");
     while (region.childElementCount > 30) region.firstElementChild.remove();
     region.append(h("p", {}, text));
 }
 
-// A line at the bottom that goes by itself, with a button if there is something to do about it.
+// Shows a line at the bottom that disappears by itself, with a button for an action if there is one.
 export function toast(text, action, act) {
     const gone = () => line.remove();
     const line = h(
@@ -96,7 +97,7 @@ export async function copyText(text) {
         await navigator.clipboard.writeText(text);
         toast("Copied");
     } catch {
-        // no secure context, or not allowed
+        // the context is not secure, or it is not allowed
         const area = h("textarea", { class: "hidden-text", "aria-hidden": "true" });
         area.value = text;
         document.body.append(area);

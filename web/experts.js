@@ -1,21 +1,21 @@
-// The experts at work: a grid of layers and experts, drawn from the server's events while it is in sight. A cell's
-// colour says where the expert is, and its brightness how much it was chosen lately.
+// The panel of experts: a grid of layers and experts, drawn from the server's events while it is visible. A cell's
+// colour shows where the expert is, and its brightness how often it was chosen lately.
 
 import { byId, formatBytes, h } from "./dom.js";
 import { events, GoneError, KeyError } from "./api.js";
 import { isDark } from "./settings.js";
 
-const HALF_LIFE_S = 4; // of heat
-const SPAN_S = 60; // of the line of tokens a second
+const HALF_LIFE_S = 4; // of an expert's heat
+const SPAN_S = 60; // time that the line of tokens a second shows
 const FRAME_MS = 50;
-const QUIET_MS = 1500; // without a picture: nothing is computed
-const HUES = [168, 32, 262, 205, 340, 95, 290, 15]; // of places
+const QUIET_MS = 1500; // if no picture comes for so long, nothing is being computed
+const HUES = [168, 32, 262, 205, 340, 95, 290, 15]; // by place
 
-// Heat as brightness, 0 to 1: a cell that each token chose is 1.
+// Heat as brightness, 0 to 1; 1 for an expert that every token chose.
 export const brightness = (heat, full) =>
     heat <= 0 ? 0 : Math.min(1, Math.log1p(9 * Math.min(heat / full, 1)) / Math.log(10));
 
-// "0" is place 0; null: in no memory.
+// The place of a mark, "0" for place 0; null: the expert is in no memory.
 const PLACES = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+";
 export const placeOf = (mark) => (mark === "-" ? null : PLACES.indexOf(mark));
 
@@ -48,7 +48,7 @@ export class Experts {
         this.follow();
     }
 
-    // Listens while somebody can see it.
+    // Listens while the panel is visible.
     follow() {
         const wanted = this.isOpen && document.visibilityState === "visible";
         if (wanted && !this.abort) {
@@ -110,7 +110,7 @@ export class Experts {
         byId("experts-note").textContent = text;
     }
 
-    // One picture: choices since the one before are added to the heat of those before, which fades.
+    // Adds a picture: earlier heat fades, and choices since the previous picture are added to it.
     addPicture(p) {
         const before = this.picture;
         clearTimeout(this.quiet);
@@ -134,7 +134,7 @@ export class Experts {
         this.quiet = setTimeout(() => this.rest(), QUIET_MS);
     }
 
-    // Nothing is computed: heat fades without pictures, too.
+    // Called while nothing is computed, so that heat fades without pictures, too.
     rest() {
         const now = this.picture.ms / 1000;
         const hottest = Math.max(...this.heat.map((row) => row.reduce((most, x) => Math.max(most, x), 0)));
@@ -153,7 +153,7 @@ export class Experts {
     addSpeed(p, before, seconds) {
         const now = p.ms / 1000;
         if (seconds > 2)
-            // nothing was said for a while: nothing was done
+            // there was no picture for a while, so nothing was computed
             this.speeds.push([before.ms / 1000 + 0.1, 0], [now - 0.5, 0]);
         this.speeds.push([now, (p.answer_tokens - before.answer_tokens) / Math.min(seconds, 2)]);
         while (this.speeds.length && this.speeds[0][0] < now - SPAN_S) this.speeds.shift();

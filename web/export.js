@@ -1,18 +1,18 @@
-// A conversation as a file.
+// Exports a conversation as a file.
 
 import { h } from "./dom.js";
 import { pathOf } from "./tree.js";
 
 const NAMES = { user: "You", assistant: "Answer", tool: "Result" };
 
-// A fence that is longer than those within.
+// Fenced code, with a fence that is longer than those within the text.
 function fenced(text, language) {
     const longest = Math.max(2, ...Array.from(text.matchAll(/`+/g), (m) => m[0].length));
     const fence = "`".repeat(longest + 1);
     return `${fence}${language}\n${text}\n${fence}`;
 }
 
-// The path that is shown; reasoning is quoted.
+// The path that is shown, as Markdown; reasoning is quoted.
 export function toMarkdown(c) {
     const parts = [`# ${c.title || "Conversation"}`];
     for (const n of pathOf(c)) {
@@ -24,7 +24,7 @@ export function toMarkdown(c) {
     return `${parts.join("\n\n")}\n`;
 }
 
-// All branches.
+// All branches, as JSON.
 export function toJson(c) {
     return `${JSON.stringify({ format: "moebius conversation 1", ...c }, null, 2)}\n`;
 }

@@ -1,22 +1,24 @@
-// Small things that the browser keeps for us, for the tab (sessionStorage) or for good (localStorage). Where it forbids
-// that, even to ask, they last as long as the page.
+// Small values that the browser keeps for the tab (sessionStorage) or permanently (localStorage). Values that it does
+// not keep, because that is forbidden or there is no room, last as long as the page.
 
-const here = new Map();
+const here = new Map(); // what the browser did not keep
 
-// null: nothing is kept.
+// The value; null: there is none.
 export function kept(where, name) {
+    if (here.has(name)) return here.get(name);
     try {
         return globalThis[where].getItem(name);
     } catch {
-        return here.get(name) ?? null;
+        return null;
     }
 }
 
-// null: keep nothing any more.
+// Keeps a value; null: removes it.
 export function keep(where, name, text) {
     try {
         if (text === null) globalThis[where].removeItem(name);
         else globalThis[where].setItem(name, text);
+        here.delete(name);
     } catch {
         here.set(name, text);
     }

@@ -1,4 +1,4 @@
-// The page's beginning: puts the parts together, and has what belongs to none of them.
+// The page's entry point: connects the parts, and has what belongs to none of them.
 
 import { byId, h, icon, toast } from "./dom.js";
 import { Connection, getJson, GoneError, hasKey, KeyError, setKey } from "./api.js";
@@ -38,7 +38,7 @@ async function loadModels() {
     }
 }
 
-// Of several models one is chosen here, and the server loads it when it is asked.
+// Fills the list of models. If there are several, the user chooses one, and the server loads it with the next request.
 function renderModels(list, current) {
     const select = byId("model");
     const describe = (m) => (list.length > 1 && m.state !== "unloaded" ? `${m.id} · ${m.state}` : m.id);
@@ -75,7 +75,7 @@ byId("key-form").addEventListener("submit", () => {
 
 let refreshing = 0;
 
-// Soon, and once for all that changes until then.
+// Updates the list of conversations soon, once for all changes until then.
 function refreshHistory() {
     refreshing ||= setTimeout(async () => {
         refreshing = 0;
@@ -144,7 +144,7 @@ function setExperts(isOpen) {
     experts.setOpen(isOpen);
 }
 
-// On a narrow screen the panel covers the rest.
+// Moves the focus into the panel if the screen is narrow, where the panel covers everything else.
 function focusPanel() {
     if (settings.experts && isNarrow.matches) byId("experts-close").focus();
 }
@@ -168,7 +168,7 @@ function showTheme() {
     experts.draw();
 }
 
-// What keys do; Alt with a letter, so that nothing is taken from browsers and text fields.
+// Keyboard shortcuts: Alt with a letter, so that they don't collide with those of browsers and text fields.
 const KEYS = {
     KeyN: startNew,
     KeyE: () => {

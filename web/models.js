@@ -1,13 +1,13 @@
-// The server's models: which there are, and having them loaded and unloaded; below the list, plan and receipts of one.
+// The dialog of the server's models: the list, buttons that load and unload them, and plan and receipts of one.
 
 import { byId, formatBytes, h } from "./dom.js";
 import { getJson, GoneError, KeyError } from "./api.js";
 import { renderReport } from "./report.js";
 
-const BUSY_MS = 300; // between two looks while a model comes or goes
+const BUSY_MS = 300; // between two requests while a model is being loaded or unloaded
 const QUIET_MS = 1500;
 
-// What a model's state is called, and what can be done about it: [state, button, path, more of the body].
+// A model's state in words, and what can be done: [state, button's label, path, further fields of the body].
 function describe(m) {
     const { value, waits, progress, failed } = m.status;
     const n = m.answers;
@@ -23,7 +23,7 @@ function describe(m) {
     return failed ? ["could not be loaded", "Try again", "load", {}] : ["not loaded", "Load", "load", {}];
 }
 
-// One model of the list. Its elements stay while what they say changes, so that the focus does, too.
+// One model of the list. Its elements are kept when their texts change, so that the focus is kept, too.
 class Row {
     constructor(id, choose, act) {
         this.id = id;
@@ -63,15 +63,15 @@ class Row {
 }
 
 export class Models {
-    // changed(): states may be others; asks(id): this model is to answer; wantsKey(): the server asks for a key;
-    // current(): the model that answers.
+    // changed(): called when states may have changed; asks(id): when this model shall answer; wantsKey(): when the
+    // server wants a key; current() returns the model that answers.
     constructor({ changed, asks, wantsKey, current }) {
         this.changed = changed;
         this.asks = asks;
         this.wantsKey = wantsKey;
         this.current = current;
         this.rows = new Map();
-        this.states = new Map(); // as they were told last
+        this.states = new Map(); // as they were last seen, by id
         this.isGone = false; // the server does not answer
         this.dialog = byId("models");
         this.list = byId("model-list");
@@ -91,7 +91,7 @@ export class Models {
         if (byId("models-note").textContent !== text) byId("models-note").textContent = text;
     }
 
-    // What the server says now, and again while the dialog is open.
+    // Asks the server for the models' states, repeatedly while the dialog is open.
     async look() {
         clearTimeout(this.timer);
         let wait = QUIET_MS;
@@ -142,7 +142,7 @@ export class Models {
         this.report(models.find((m) => m.id === this.chosen));
     }
 
-    // States that have changed, for those who don't see it.
+    // Announces changed states to screen readers.
     tell(models) {
         const said = [];
         for (const m of models) {
@@ -173,7 +173,7 @@ export class Models {
         this.look();
     }
 
-    // Plan and receipts of the chosen model, again when its state has changed.
+    // Shows plan and receipts of the chosen model, again after its state has changed.
     async report(m) {
         const key = `${m.id} ${m.status.value} ${m.answers > 0}`;
         if (key === this.reported) return;

@@ -1,19 +1,30 @@
-// What a model takes and how fast it is: the plan beside what is measured, and what earlier runs measured, as pictures
+// How much memory a model takes and how fast it is: the plan, current measurements and those of earlier runs, as charts
 // and as tables.
 
-import { bandBar, stackedBar, table, timeline } from "./charts.js";
+import { bandBar, partClass, stackedBar, table, timeline } from "./charts.js";
 import { formatBytes, h } from "./dom.js";
 
 const TIERS = { ram: "Memory", vram: "GPU memory", drive: "Drive" };
-const CLASSES = ["program", "driver", "weights", "experts", "texts", "activations"];
-const MAX_RECEIPTS = 40; // in a picture
+// What a plan's rows are of (src/planner/plan.c), in the order of the bars.
+const CLASSES = [
+    "program",
+    "driver",
+    "weights",
+    "experts",
+    "expert copies",
+    "texts",
+    "checkpoints",
+    "prompt cache",
+    "activations",
+];
+const MAX_RECEIPTS = 40; // in a chart
 const MAX_ROWS = 100; // in a table
 
 const sum = (list) => list.reduce((all, x) => all + x, 0);
 
 export const formatSpeed = (x) => (x < 10 ? x.toFixed(2) : x < 100 ? x.toFixed(1) : Math.round(x).toLocaleString("en"));
 
-// What colours and marks mean, [class, text] each; what is false is left out.
+// The legend of colours and marks: [class, text] of each; false ones are left out.
 function legend(marks) {
     const there = marks.filter(Boolean);
     if (!there.length) return null;
@@ -48,7 +59,7 @@ function measuredMemory(now) {
     return tiers;
 }
 
-// A bar for each tier of the plan and of what is there now: [{tier, when, parts, total}].
+// A bar for each tier of the plan and of the current state: [{tier, when, parts, total}].
 function memoryBars({ plan, now }) {
     const sources = [plan && ["planned", plannedMemory(plan)], now && ["now", measuredMemory(now)]].filter(Boolean);
     return Object.keys(TIERS).flatMap((tier) =>
@@ -87,7 +98,7 @@ function renderMemory(report) {
             ),
         ),
         legend([
-            ...used.map((name) => [`part-${name}`, name]),
+            ...used.map((name) => [partClass(name), name]),
             bars.some((b) => limits[b.tier] <= whole) && ["limit", "limit"],
         ]),
         limits.ram ? h("p", { class: "quiet" }, memoryNote(report.plan)) : null,
@@ -111,8 +122,8 @@ function memoryNote({ memory, settings }) {
 
 // ---- speed ---------------------------------------------------------------------------------------------------------
 
-// [{name, ceiling, low, mid, high, measured}]; what is not known is null. What was measured with several answers at once
-// stands beside the forecast for several.
+// [{name, ceiling, low, mid, high, measured}]; null: not known. A speed that was measured with several answers at once
+// is shown beside the forecast for several.
 function speeds({ plan, now }) {
     const row = (name, key, measured) => ({
         name,

@@ -1,4 +1,4 @@
-// What the user has chosen, kept by this browser, and the dialog for it.
+// The user's settings, which the browser keeps, and their dialog.
 
 import { byId } from "./dom.js";
 import { keep, kept } from "./keep.js";
@@ -24,7 +24,7 @@ export function loadSettings() {
         for (const name of Object.keys(DEFAULTS))
             if (typeof before[name] === typeof DEFAULTS[name]) settings[name] = before[name];
     } catch {
-        // it is not what we have kept
+        // the stored text is not ours
     }
 }
 
@@ -32,7 +32,7 @@ export function saveSettings() {
     keep("localStorage", KEY, JSON.stringify(settings));
 }
 
-// The settings as fields of a request; what is empty is the server's to choose.
+// The settings as fields of a request. Empty ones are left out, so that the server chooses.
 export function requestFields() {
     const fields = {};
     const number = (name, value) => {
@@ -47,7 +47,7 @@ export function requestFields() {
     return fields;
 }
 
-// What is wrong with a text of tools; "" nothing.
+// What is wrong with the text of the tools; "": nothing.
 export function checkTools(text) {
     if (!text.trim()) return "";
     try {
@@ -68,7 +68,8 @@ export function applyTheme() {
 export const isDark = () =>
     settings.theme === "dark" || (settings.theme === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
 
-// The dialog writes its fields (their names are the settings') as they change.
+// Sets up the dialog, whose fields have the settings' names; changes take effect at once. Returns the function that
+// opens it.
 export function initSettings(onchange) {
     const form = byId("settings-form");
     const fields = () => [...form.elements].filter((e) => e.name in settings);

@@ -1,4 +1,4 @@
-// Conversations, kept by this browser in IndexedDB. There is a bound: the oldest go first. Tabs tell each other of what
+// Keeps conversations in the browser's IndexedDB. Beyond a bound the oldest are removed. Tabs notify each other of what
 // they write.
 
 import { merge } from "./tree.js";
@@ -18,13 +18,13 @@ const done = (request) =>
 
 export class Store {
     constructor() {
-        this.memory = new Map(); // where there is no database
+        this.memory = new Map(); // used if there is no database
         this.channel = "BroadcastChannel" in globalThis ? new BroadcastChannel("moebius") : null;
         this.onchange = () => {}; // another tab wrote (id) or removed (id, true) a conversation
         if (this.channel) this.channel.onmessage = (m) => this.onchange(m.data.id, m.data.removed);
     }
 
-    // False: the browser keeps nothing, and what is said is gone with the tab.
+    // False: the browser has no database, and conversations are lost when the tab is closed.
     async open() {
         try {
             const request = indexedDB.open("moebius", 1);
@@ -38,7 +38,7 @@ export class Store {
         return this.db !== null;
     }
 
-    // The stores, within one transaction.
+    // The object stores, within one transaction.
     stores(mode) {
         const transaction = this.db.transaction(STORES, mode);
         return STORES.map((name) => transaction.objectStore(name));
@@ -48,7 +48,7 @@ export class Store {
         return this.db ? done(this.stores("readonly")[0].get(id)) : this.memory.get(id);
     }
 
-    // The entries, the newest first.
+    // All entries, the newest first.
     async list() {
         const all = this.db
             ? await done(this.stores("readonly")[1].getAll())
@@ -56,7 +56,7 @@ export class Store {
         return all.sort((a, b) => b.changed - a.changed);
     }
 
-    // Writes a conversation, with what other tabs have added to it; returns it whole.
+    // Merges a conversation with what other tabs have added to it, and writes it. Returns the merged one.
     async put(c) {
         if (!this.db) {
             this.memory.set(c.id, c);
@@ -77,7 +77,7 @@ export class Store {
         this.channel?.postMessage({ id, removed: true });
     }
 
-    // Removes what is beyond the bound, but never `keep`; returns how many went.
+    // Removes conversations beyond the bound, but never `keep`. Returns how many were removed.
     async trim(keep) {
         let size = 0;
         let n = 0;

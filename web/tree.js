@@ -1,5 +1,5 @@
-// A conversation is a tree of messages: editing one, or asking again, makes a branch beside it and changes nothing that
-// is there. What is shown is one path through it.
+// A conversation is a tree of messages. Editing a message or asking again adds a branch and changes nothing that is
+// there. One path through the tree is shown.
 //
 // conversation: {id, title, created, changed, nodes: {ID: node}, chosen: {ID or "": ID of the child that is shown}}
 // node: {id, parent ("": none), role, content, created, changed}; an answer also has {reasoning, calls, model, state,
@@ -13,7 +13,7 @@ export function newConversation() {
     return { id: newId(), title: "", created: now, changed: now, nodes: {}, chosen: {} };
 }
 
-// Adds a message behind `parent` and shows it.
+// Adds a message after `parent` and shows it.
 export function addNode(c, parent, fields) {
     const now = Date.now();
     const node = { id: newId(), parent, content: "", created: now, changed: now, ...fields };
@@ -29,7 +29,7 @@ export function titleOf(text) {
     return line.length < 60 ? line : `${line.slice(0, 57)}…`;
 }
 
-// The messages behind `parent`, oldest first.
+// The messages after `parent`, oldest first.
 export function childrenOf(c, parent) {
     return Object.values(c.nodes)
         .filter((n) => n.parent === parent)
@@ -43,7 +43,7 @@ export function pathOf(c) {
     const path = [];
     for (let at = ""; behind.has(at);) {
         const all = behind.get(at);
-        behind.delete(at); // a damaged tree may have circles
+        behind.delete(at); // a damaged tree may have cycles
         const node = all.find((n) => n.id === c.chosen[at]) || all.reduce((a, b) => (b.created >= a.created ? b : a));
         path.push(node);
         at = node.id;
@@ -51,7 +51,7 @@ export function pathOf(c) {
     return path;
 }
 
-// The messages down to one, first to last.
+// The messages from the first one to this one.
 export function pathTo(c, id) {
     const path = [];
     const seen = new Set();
@@ -62,7 +62,7 @@ export function pathTo(c, id) {
     return path;
 }
 
-// What two tabs have of one conversation, put together: all messages, of each the newer one; the rest from `mine`.
+// Merges what two tabs have of a conversation: all messages, the newer version of each, and all else from `mine`.
 export function merge(mine, theirs) {
     const nodes = { ...theirs.nodes };
     for (const [id, n] of Object.entries(mine.nodes)) if (!nodes[id] || n.changed >= nodes[id].changed) nodes[id] = n;

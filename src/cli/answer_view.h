@@ -1,5 +1,5 @@
-/* Shows an answer as it comes, its reasoning apart: dimmed where that may be, else between marks. Where the output
- * breaks lines, its markdown becomes style where that is wanted. */
+/* Shows an answer while it is generated. Reasoning is dimmed, or stands between marks if the output has no style. On an
+ * output that wraps lines, markdown can be shown as style. */
 #ifndef CLI_ANSWER_VIEW_H
 #define CLI_ANSWER_VIEW_H
 
@@ -10,14 +10,14 @@
 
 struct answer_view {
     struct text_out *out; /* borrowed */
-    bool styled;
-    bool has_markdown; /* of content, on an output that breaks lines */
-    bool in_reasoning; /* the last text on the screen is reasoning */
+    bool styled;          /* the output may have escape sequences */
+    bool has_markdown;    /* shows the content's markdown as style, on an output that wraps lines */
+    bool in_reasoning;    /* the last text on the screen was reasoning */
 };
 
-/* The form of a moebius_reply_fn; `user` is the view. No text (n 0) only changes the part. */
+/* Shows a piece of the answer. It is a moebius_reply_fn, with the view as `user`. n 0 only switches to the part. */
 void answer_view_write(void *user, moebius_reply_part part, const char *text, size_t n);
-/* Ends an answer with a newline, and puts the style back. */
+/* Ends an answer with a newline, and resets the style. */
 void answer_view_end(struct answer_view *v);
 
 #endif

@@ -23,7 +23,7 @@ static char *line_key(const char *key, int64_t line)
     return mem_print("%s@%" PRId64, key, line);
 }
 
-/* Notes the request of one line of the file. */
+/* Notes which request a line of the file answers. */
 static err_code note(struct batch_output *o, const json_t *answer, struct err *e)
 {
     const json_t *line = json_object_get(answer, "line");
@@ -72,7 +72,7 @@ static err_code read_lines(struct batch_output *o, struct line_reader *r, struct
     }
 }
 
-/* Takes back what is behind the last whole line. */
+/* Truncates the file after its last whole line. */
 static bool cut(const struct batch_output *o)
 {
     return ftruncate(o->fd, o->n_bytes) == 0 && lseek(o->fd, o->n_bytes, SEEK_SET) == o->n_bytes;
@@ -122,7 +122,7 @@ static err_code write_file(struct batch_output *o, const char *text, size_t n, s
         return ERR_OK;
     }
     err_code code = err_set(e, ERR_IO, "%s: %s", o->path, strerror(errno));
-    (void)cut(o); /* else the next run does it */
+    (void)cut(o); /* if this fails, the next run does it */
     return code;
 }
 
@@ -130,7 +130,7 @@ static err_code write_stream(struct batch_output *o, const char *text, size_t n,
 {
     if (fwrite(text, 1, n, o->file.stream) == n && fflush(o->file.stream) == 0)
         return ERR_OK;
-    return output_file_finish(&o->file, e); /* which says why */
+    return output_file_finish(&o->file, e); /* it reports why */
 }
 
 err_code batch_output_write(struct batch_output *o, const json_t *answer, struct err *e)

@@ -24,7 +24,7 @@ void batch_queue_close(struct batch_queue *q)
 
 /* ---- answers ------------------------------------------------------------------------------------------------- */
 
-/* Writes a line and gives it up; NULL: there was no memory for it. */
+/* Writes a line and frees it. line NULL: there was no memory for it, which is the error. */
 static err_code write_line(struct batch_queue *q, json_t *line, struct err *e)
 {
     err_code code = line ? batch_output_write(&q->out, line, e) : err_nomem(e, 0, "an answer");
@@ -56,7 +56,7 @@ int64_t batch_queue_n_done(const struct batch_queue *q)
 
 /* ---- requests ------------------------------------------------------------------------------------------------ */
 
-/* Notes the line of a new key. *first: where the key was before; 0: it is new. */
+/* Notes the line of a key. *first: the line that has the key already; 0: the key is new. */
 static err_code note_key(struct batch_queue *q, const char *key, int64_t *first, struct err *e)
 {
     *first = json_integer_value(json_object_get(q->lines, key));
@@ -72,7 +72,7 @@ static void warn_of(const char *name)
     fprintf(stderr, "warning: unknown field \"%s\" in a request is ignored\n", shown);
 }
 
-/* Once for each name that means nothing. */
+/* Warns about unknown fields, once for each name. */
 static void warn_of_names(struct batch_queue *q)
 {
     const char *name;
@@ -93,14 +93,14 @@ static err_code parse_line(struct batch_queue *q, const struct line *line, struc
     return err_set(e, ERR_LIMIT, "expected a line of at most %zu bytes", q->in.max_bytes);
 }
 
-/* Decides on a request that was parsed, or could not be: *is_wanted when it is still to be answered. */
+/* Decides on a request that was parsed, or could not be parsed (code). *is_wanted: it must be answered. */
 static err_code sort_out(struct batch_queue *q, struct batch_request *r, err_code parsed, struct err *why,
                          bool *is_wanted, struct err *e)
 {
     int64_t first = 0;
     char *key = batch_request_key(r->id);
     err_code code = key ? ERR_OK : err_nomem(e, 0, "a request's id");
-    if (code == ERR_OK && json_is_object(r->json)) /* else its number stands for it, which may be another's id */
+    if (code == ERR_OK && json_is_object(r->json)) /* otherwise its number is its key, which may equal another's id */
         code = note_key(q, key, &first, e);
     if (code == ERR_OK && first)
         parsed = err_set(why, ERR_FORMAT, "the id %s is also that of line %lld", key, (long long)first);

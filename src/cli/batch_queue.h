@@ -1,5 +1,5 @@
-/* What `moebius batch` has to do, and what of it is done: requests come from one file and answers go to another, which
- * says at the start what earlier runs have done. */
+/* The queue of `moebius batch`: reads requests from one file and writes answers to another. The second file also tells,
+ * at the start, which requests earlier runs have answered. */
 #ifndef CLI_BATCH_QUEUE_H
 #define CLI_BATCH_QUEUE_H
 
@@ -8,31 +8,31 @@
 #include "cli/line_reader.h"
 
 struct batch_queue {
-    struct batch_request defaults; /* what requests don't say; this and the next two are opened by the caller */
-    struct line_reader in;         /* owned from then on, as the output */
+    struct batch_request defaults; /* for what requests leave out; the caller opens this and the next two fields */
+    struct line_reader in;         /* owned by the queue after that, as is the output */
     struct batch_output out;
     int64_t n_before;   /* requests that earlier runs have done */
-    int64_t n_answered; /* by this one */
-    int64_t n_failed;   /* that this one could not answer */
-    int64_t line;       /* lines read */
-    bool is_read;       /* all of them */
-    json_t *lines;      /* the line of each key's first request */
-    json_t *unknown;    /* names that mean nothing; false: the log has a warning of them */
+    int64_t n_answered; /* requests that this run has answered */
+    int64_t n_failed;   /* requests that this run could not answer */
+    int64_t line;       /* lines read so far */
+    bool is_read;       /* all lines were read */
+    json_t *lines;      /* the line of the first request with each key */
+    json_t *unknown;    /* names of unknown fields; false: a warning about the field was logged */
 };
 
 MUST_USE err_code batch_queue_open(struct batch_queue *q, struct err *e);
-void batch_queue_close(struct batch_queue *q); /* accepts one that is zero but for what the caller opened */
+void batch_queue_close(struct batch_queue *q); /* accepts one in which only the caller's fields were opened */
 
-/* The next request that is not done; what can't be a request is answered with a failure. *is_there: false where there
- * is none, or, without may_wait, not yet. The caller closes the request. */
+/* Reads the next request that is not done. Lines that are no request are answered with a failure. *is_there false:
+ * there are no more requests or, without may_wait, none at the moment. The caller closes the request. */
 MUST_USE err_code batch_queue_next(struct batch_queue *q, bool may_wait, struct batch_request *r, bool *is_there,
                                    struct err *e);
-/* Writes an answer, and gives it up; NULL: there was no memory for it. */
+/* Writes an answer, which is taken over. NULL means that there was no memory for it. */
 MUST_USE err_code batch_queue_answer(struct batch_queue *q, json_t *answer, struct err *e);
-/* Writes why a request has none. */
+/* Writes why a request has no answer. */
 MUST_USE err_code batch_queue_fail(struct batch_queue *q, const struct batch_request *r, const struct err *why,
                                    struct err *e);
-/* Requests that are done. */
+/* How many requests are done, by this run and earlier ones. */
 int64_t batch_queue_n_done(const struct batch_queue *q);
 
 #endif

@@ -76,7 +76,7 @@ static err_code set_option(const struct option *o, const char *name, const json_
     }
 }
 
-/* The option of the command line that a field is called after: "top_k" is --top-k. NULL: there is none. */
+/* The command-line option with a field's name: "top_k" is --top-k. NULL: there is none. */
 static const struct option *find_option(const struct option *options, int n_option, const char *name)
 {
     char word[MAX_NAME] = "--";
@@ -212,7 +212,7 @@ static err_code set_fields(struct batch_request *r, json_t *unknown, struct err 
         else if (o)
             TRY(set_option(o, name, value, e));
         else if (!json_object_get(unknown, name))
-            (void)json_object_set_new(unknown, name, json_true()); /* a warning less where memory is short */
+            (void)json_object_set_new(unknown, name, json_true()); /* without memory a warning is missing */
     }
     return ERR_OK;
 }
@@ -243,7 +243,7 @@ static err_code parse(struct batch_request *r, const char *text, size_t n, json_
     if (!json_is_object(r->json))
         return err_set(e, ERR_FORMAT, "expected a JSON object, not a list");
     TRY(take_id(r, e));
-    r->sampling.bias_texts.n = 0; /* the defaults' were taken in */
+    r->sampling.bias_texts.n = 0; /* those of the defaults have been resolved already */
     TRY(set_fields(r, unknown, e));
     TRY(cli_check_sampling(&r->sampling, e));
     if (!!r->text + !!r->messages + !!r->tokens != 1)

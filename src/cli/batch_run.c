@@ -25,8 +25,8 @@ static void leave(struct batch_text *t)
     batch_text_close(t);
 }
 
-/* A text that is too long for the memory that there is has an answer which says so; where the system has no more, or
- * something else is wrong, nothing goes on. */
+/* A text that is too long for the memory is answered with an error. If the system is out of memory, or something else
+ * is wrong, the whole run ends. */
 static err_code write_end(struct batch_text *t, const struct text_result *r, struct err *e)
 {
     struct batch_queue *q = &t->batch->queue;
@@ -50,7 +50,7 @@ static void on_end(void *user, const struct text_result *result)
     leave(t);
 }
 
-/* Begins a text, or says why it can't be. */
+/* Begins a text, or answers the request with the reason why that is not possible. */
 static err_code take_request(struct batch *b, struct batch_request *r, struct err *e)
 {
     struct err why = {0};
@@ -69,7 +69,7 @@ static err_code take_request(struct batch *b, struct batch_request *r, struct er
     return code;
 }
 
-/* As many texts as are wanted at once. */
+/* Begins texts until as many are running as are wanted at once. */
 static err_code take_requests(struct batch *b, struct err *e)
 {
     while (b->n_open < b->n_texts) {

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "cli/chat_prompt.h"
 #include "cli/open_model.h"
+#include "texts/answer.h"
 
 /* ---- the prompt ---------------------------------------------------------------------------------------------- */
 
@@ -86,6 +87,8 @@ static err_code submit(struct batch_text *t, struct texts *texts, const struct b
                        struct err *e)
 {
     const struct batch_request *r = &t->request;
+    size_t n = 0;
+    const char *prompt = p->rendered ? moebius_prompt_text(p->rendered, &n) : NULL;
     struct text_request request = {.ids = p->ids,
                                    .n_ids = p->n,
                                    .max_tokens = r->max_tokens,
@@ -94,7 +97,7 @@ static err_code submit(struct batch_text *t, struct texts *texts, const struct b
                                    .n_stops = (size_t)r->stops.n,
                                    .n_logprob = -1,
                                    .tmpl = r->messages ? s->tmpl : NULL,
-                                   .prompt = p->rendered ? moebius_prompt_text(p->rendered, NULL) : NULL,
+                                   .prompt = answer_prompt_end(prompt, n),
                                    .reasoning_budget = -1,
                                    .grammar = t->grammar ? t->grammar->grammar : NULL,
                                    .grammar_from = r->messages ? TEXT_GRAMMAR_FROM_CONTENT : TEXT_GRAMMAR_FROM_START,
@@ -131,7 +134,7 @@ void batch_text_close(struct batch_text *t)
 
 /* ---- lines --------------------------------------------------------------------------------------------------- */
 
-/* What can't be made for lack of memory is NULL, which jansson passes on and json_pack refuses. */
+/* A value for which there is no memory is NULL; jansson's functions pass that on, and json_pack fails. */
 static json_t *answer_ids(const struct text_result *r)
 {
     json_t *ids = json_array();

@@ -15,9 +15,9 @@
 #include "base/json_text.h"
 #include "base/mem.h"
 
-enum { MAX_BYTES = 1 << 20 }; /* of the file; of a longer one the second half stays */
+enum { MAX_BYTES = 1 << 20 }; /* of the file; only the second half of a longer one is kept */
 
-/* The folder, made with all above it that is missing, for its owner alone. */
+/* Creates the folder, and missing ones above it, accessible for its owner only. */
 static bool make_folder(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -39,7 +39,7 @@ static bool folder_path(char *out, size_t n_bytes)
     return (size_t)snprintf(out, n_bytes, "%s%s/moebius", given ? state : home, given ? "" : "/.local/state") < n_bytes;
 }
 
-/* Keeps the later half of a long file, from the beginning of a line on. */
+/* Cuts a long file to its second half, beginning with a whole line. */
 static void shorten(int fd)
 {
     struct stat st;
@@ -50,7 +50,7 @@ static void shorten(int fd)
     const char *line = n > 0 ? memchr(text, '\n', (size_t)n) : NULL;
     if (line && ftruncate(fd, 0) == 0) {
         size_t n_kept = (size_t)(text + n - line - 1);
-        ssize_t n_written = write(fd, line + 1, n_kept); /* of a line that is cut the reader makes nothing */
+        ssize_t n_written = write(fd, line + 1, n_kept); /* the reader skips lines that are cut */
         (void)n_written;
     }
     mem_free(text);
@@ -85,7 +85,7 @@ err_code chat_history_read(const struct chat_history *h, void (*fn)(void *user, 
     text[n > 0 ? n : 0] = '\0';
     char *rest = NULL;
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        json_t *message = json_loads(line, JSON_DECODE_ANY, NULL); /* damaged lines are passed over */
+        json_t *message = json_loads(line, JSON_DECODE_ANY, NULL); /* damaged lines are skipped */
         if (json_is_string(message))
             fn(user, json_string_value(message));
         json_decref(message);
@@ -101,7 +101,7 @@ void chat_history_add(const struct chat_history *h, const char *text)
     char *line = message ? json_write(message, JSON_ENCODE_ANY, &n) : NULL;
     if (line) {
         line[n] = '\n'; /* in place of the NUL: one write, so that sessions don't mix their lines */
-        ssize_t n_written = write(h->fd, line, n + 1); /* of what is cut the reader makes nothing */
+        ssize_t n_written = write(h->fd, line, n + 1); /* the reader skips lines that are cut */
         (void)n_written;
     }
     mem_free(line);

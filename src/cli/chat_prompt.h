@@ -1,4 +1,4 @@
-/* Messages as a model's template puts them into a prompt. */
+/* The prompt that a model's template makes of messages. */
 #ifndef CLI_CHAT_PROMPT_H
 #define CLI_CHAT_PROMPT_H
 
@@ -13,7 +13,7 @@ struct chat_prompt {
     size_t n;
 };
 
-/* Replaces what is in `p` by the prompt that a template makes of messages. After a failure `p` is empty. */
+/* Replaces the contents of *p by the prompt of these messages. After a failure *p is empty. */
 MUST_USE err_code chat_prompt_render(struct chat_prompt *p, const moebius_template *tmpl, const moebius_vocab *vocab,
                                      const json_t *messages, const moebius_template_var *vars, size_t n_vars,
                                      struct err *e);

@@ -25,7 +25,7 @@ static err_code print_aliases(const struct hub_places *p, const char *name, stru
     return code;
 }
 
-/* A file is meant wherever the alias is used: its whole path is kept. */
+/* For a file the absolute path is stored, since the alias may be used in any folder. */
 static err_code put(const struct hub_places *p, const char *name, const char *target, struct err *e)
 {
     char folder[HUB_PLACE_BYTES], path[2 * HUB_PLACE_BYTES];

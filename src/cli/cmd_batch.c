@@ -27,10 +27,10 @@ struct batch_command {
 
     struct opened opened;
     moebius_template *tmpl;
-    struct err template_error; /* why there is none */
+    struct err template_error; /* why there is no template */
     struct batch batch;
-    int64_t n_all;    /* requests; -1: not known */
-    int64_t shown_ns; /* when progress was */
+    int64_t n_all;    /* number of requests; -1: not known */
+    int64_t shown_ns; /* when progress was last shown */
 };
 
 /* ---- what is told -------------------------------------------------------------------------------------------- */
@@ -46,7 +46,7 @@ static double speed(const struct texts_stats *s)
     return per_second((int64_t)s->n_answer, s->prefill_ns + s->decode_ns);
 }
 
-/* "37 of 500", or "37" where nobody knows of how many. */
+/* "37 of 500", or "37" if the total is not known. */
 static const char *done_text(const struct batch_command *c, char text[64])
 {
     int n = snprintf(text, 64, "%lld", (long long)batch_queue_n_done(&c->batch.queue));
@@ -55,7 +55,7 @@ static const char *done_text(const struct batch_command *c, char text[64])
     return text;
 }
 
-/* On a terminal, twice a second: how far it is, in a line that stays where it is. */
+/* Shows the progress on a terminal, twice a second, in a line that is overwritten each time. */
 static void print_progress(void *user)
 {
     enum { EVERY_NS = 500 * 1000 * 1000 };
@@ -97,7 +97,7 @@ static void print_summary(const struct batch_command *c)
     fprintf(stderr, " | %d threads\n", moebius_n_threads(c->opened.engine));
 }
 
-/* What an interrupt leaves. */
+/* Says what is left to do after an interrupt. */
 static err_code interrupted(const struct batch_command *c, struct err *e)
 {
     char done[64];
@@ -111,7 +111,7 @@ static err_code interrupted(const struct batch_command *c, struct err *e)
 
 /* ---- preparing ----------------------------------------------------------------------------------------------- */
 
-/* Counts the requests of a plain file, and goes back to its beginning; -1: it is something else. */
+/* Counts the requests in a regular file and rewinds it; -1: it is no regular file. */
 static err_code count_requests(struct line_reader *r, int64_t *n, struct err *e)
 {
     struct stat st;
@@ -148,7 +148,7 @@ static err_code open_files(struct batch_command *c, struct err *e)
     return output_file_check(c->stats_json, e);
 }
 
-/* Requests that need a template fail without one, but one that was named must be there. */
+/* Opens the template. Without one, only requests that need it fail; but one that was named must be there. */
 static err_code open_template(struct batch_command *c, struct err *e)
 {
     const moebius_vocab *vocab = moebius_engine_vocab(c->opened.engine);

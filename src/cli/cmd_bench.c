@@ -33,7 +33,7 @@ static bool print_progress(void *user, int64_t n_round)
     return !cli_interrupted();
 }
 
-/* An interrupt ends the rounds early: those that were run are printed, and it is an error all the same. */
+/* An interrupt ends the rounds early: those that have run are printed, and the command fails. */
 static err_code check_rounds(const struct bench_command *b, int64_t n_round, struct err *e)
 {
     if (n_round < b->params.n_round)
@@ -61,7 +61,7 @@ static void print_phase(const struct bench_command *b, const struct bench_result
            p->roof_fraction.max);
 }
 
-/* What the roof is made of. */
+/* Prints the figures that the roof is computed from. */
 static void print_work(const char *name, const struct bench_phase *p)
 {
     if (p->n_tok == 0)
@@ -85,7 +85,7 @@ static double ratio(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
-/* Each kind of operation: its share of the time, what it reached, and how near to its roof. */
+/* Prints for each kind of operation its share of the time, its speed, and its speed relative to the roof. */
 static void print_ops(const struct bench_result *r, const char *name, const struct bench_phase *p)
 {
     double n_tok = (double)(p->n_tok * r->n_round), all_ns = 0;
@@ -117,7 +117,8 @@ static void print_machine(const struct bench_result *r)
     printf("\n");
 }
 
-/* What a GPU that computes all could do: four fifths of its memory's bandwidth, and dispatches one after the other. */
+/* The speed that a GPU which computes everything could reach: at four fifths of its memory's bandwidth, with dispatches
+ * one after the other. */
 static double gpu_tok_per_s(const struct bench_result *r, const struct bench_phase *p)
 {
     double s = p->n_bytes / (0.8 * r->gpu.bytes_per_s) + p->n_dispatch * r->gpu.dispatch_s;
@@ -253,7 +254,7 @@ static void print_json(const struct bench_command *b, const struct bench_result 
 /* ---- loading --------------------------------------------------------------------------------------------------- */
 
 struct load_times {
-    double *load, *read, *ratio; /* of each round, seconds and load / read */
+    double *load, *read, *ratio; /* [n] seconds of each round, and load / read */
     int64_t n;                   /* rounds so far */
     uint64_t n_bytes;
 };
@@ -271,9 +272,9 @@ static err_code time_load(struct bench_command *b, struct load_times *t, int64_t
     return ERR_OK;
 }
 
-/* Reads and loads alternate; the first reading is for the page cache and doesn't count. Each is first in every other
- * round: a host that takes back memory that nobody uses does so every few seconds, and may hit the same one each time.
- */
+/* Reads the file and loads the model in turns. The first read only fills the page cache and doesn't count. Which of the
+ * two comes first changes with each round: a host that reclaims unused memory every few seconds might otherwise slow
+ * down the same one each time. */
 static err_code time_loading(struct bench_command *b, struct load_times *t, struct err *e)
 {
     if (!b->model.path)
@@ -329,14 +330,14 @@ static err_code bench_loading(struct bench_command *b, struct err *e)
     return code == ERR_OK ? check_rounds(b, t.n, e) : code;
 }
 
-/* What so many tokens of each round took at the median speed. */
+/* The time of a phase's tokens in all rounds at the median speed. */
 static int64_t phase_ns(const struct bench_result *r, const struct bench_phase *p)
 {
     double n_tok = (double)(p->n_tok * r->n_round);
     return p->tok_per_s.median > 0 ? (int64_t)(n_tok * 1e9 / p->tok_per_s.median) : 0;
 }
 
-/* The roof that was measured beside it is the ceiling. */
+/* The ceiling is the roof that was measured beside the rounds. */
 static void leave_receipt(const struct bench_command *b, const struct bench_result *r)
 {
     const struct bench_params *p = &b->params;

@@ -25,10 +25,10 @@
 #include "cli/terminal.h"
 #include "cli/terminal_text.h"
 
-/* Before and behind a message of several lines. */
+/* The mark before and after a message of several lines. */
 #define BLOCK_MARK "\"\"\""
 
-/* For a model that brings no template: its text goes on, as it does with `generate`. */
+/* The template for a model without one: the text is continued, as by `generate`. */
 static const char plain_template[] = "{%- for m in messages %}{{ m.content }}\n{% endfor -%}";
 
 struct chat {
@@ -43,17 +43,17 @@ struct chat {
     struct opened opened;
     moebius_template *tmpl;
     moebius_sampler *sampler;
-    moebius_grammar *grammar; /* NULL without one */
+    moebius_grammar *grammar; /* NULL: none */
     struct conversation talk;
     struct line_editor *editor;
     struct text_out out;
     struct answer_view view;
-    struct terminal_text lines; /* of the answer, on a terminal */
+    struct terminal_text lines; /* lays out the answer on a terminal */
     struct chat_history history;
-    char *prefill; /* what the next line begins with; owned; NULL: nothing */
+    char *prefill; /* text to put into the next line for editing; owned; NULL: none */
     bool interactive, can_prefill;
-    bool is_styled;   /* answers have their markdown as style, and a status below */
-    int64_t shown_ns; /* these three: when the status was shown, and what had been done then */
+    bool is_styled;   /* markdown in answers is shown as style, with a status line below */
+    int64_t shown_ns; /* these three: when the status was last shown, and the counts at that time */
     moebius_counters shown;
     struct conversation_stats shown_stats;
 };
@@ -113,7 +113,7 @@ static void print_stats(const struct chat *c)
     stats_print_car(c->opened.engine, stdout);
 }
 
-/* A text that is no answer. */
+/* Prints a text that is not part of an answer. */
 static void show_text(struct chat *c, const char *text)
 {
     if (c->out.terminal)
@@ -125,7 +125,7 @@ static void show_text(struct chat *c, const char *text)
     putchar('\n');
 }
 
-/* "": shows it; "-": takes it away. */
+/* /system TEXT: sets the system message; "": shows it; "-": removes it. */
 static err_code set_system(struct chat *c, const char *text, struct err *e)
 {
     const char *now = conversation_system(&c->talk);
@@ -166,8 +166,8 @@ static err_code forget(struct chat *c)
     return ERR_OK;
 }
 
-/* "/retry": the last message again, "/edit TEXT": another one in its place, "/edit": it comes back to be edited.
- * *say: what is to be said now, owned by the caller; NULL: nothing. */
+/* "/retry" sends the last message again, "/edit TEXT" another one in its place; "/edit" puts the last one into the line
+ * to be edited. *say: the message to send now, owned by the caller; NULL: none. */
 static err_code say_again(struct chat *c, bool edit, const char *text, char **say, struct err *e)
 {
     char *last = NULL;
@@ -186,7 +186,7 @@ static err_code say_again(struct chat *c, bool edit, const char *text, char **sa
     return *say ? ERR_OK : err_nomem(e, strlen(text), "a message");
 }
 
-/* A line that begins with one slash. *end: it was /exit; *say: as above. */
+/* Runs a line that begins with a slash. *end: it was /exit; *say: as above. */
 static err_code run_command(struct chat *c, const char *line, bool *end, char **say, struct err *e)
 {
     enum { RESET, CLEAR, SYSTEM, SAVE, LOAD, RETRY, EDIT, IMAGE, HELP, QUESTION, STATS, EXIT, QUIT, BYE, N_NAME };
@@ -218,7 +218,7 @@ static err_code run_command(struct chat *c, const char *line, bool *end, char **
 
 /* ---- turns --------------------------------------------------------------------------------------------------- */
 
-/* While experts are read: how fast it goes, and what is found, in the line below the answer. */
+/* Shows speed and hit rate in the line below the answer, while experts are read. */
 static void show_status(struct chat *c)
 {
     enum { EVERY_NS = 500 * 1000 * 1000 };
@@ -259,7 +259,7 @@ static void begin_answer(struct chat *c)
     c->shown_ns = clock_ns();
 }
 
-/* At a terminal: how long an answer was, and how fast. */
+/* Prints how long an answer was and how fast, on a terminal. */
 static void note_speed(const struct chat *c, const struct conversation_stats *before)
 {
     int64_t n = c->talk.stats.n_decoded - before->n_decoded, ns = c->talk.stats.decode_ns - before->decode_ns;
@@ -272,7 +272,7 @@ static err_code say(struct chat *c, const char *text, struct err *e)
 {
     struct conversation_turn turn;
     const struct conversation_stats before = c->talk.stats;
-    if (!c->interactive) /* at a terminal an interrupt since the prompt counts for the answer */
+    if (!c->interactive) /* on a terminal an interrupt since the prompt ends the answer */
         cli_catch_interrupt();
     begin_answer(c);
     err_code code = conversation_say(&c->talk, text, show_answer, c, &turn, e);
@@ -288,12 +288,12 @@ static err_code say(struct chat *c, const char *text, struct err *e)
     note_speed(c, &before);
     if (ferror(stdout))
         return err_set(e, ERR_IO, "standard output: the answer could not be written");
-    if (turn.interrupted && !c->interactive) /* whoever is not there to go on wants it all to end */
+    if (turn.interrupted && !c->interactive) /* without a terminal an interrupt ends the program */
         return err_set(e, ERR_CANCELLED, "interrupted");
     return code;
 }
 
-/* What of a line belongs to a message, and whether it goes on in the next one. */
+/* The part of a line that belongs to the message, and whether the message continues in the next line. */
 struct message_part {
     const char *text;
     size_t n;
@@ -305,7 +305,7 @@ static bool ends_block(const char *line, size_t n)
     return n >= 3 && !strncmp(line + n - 3, BLOCK_MARK, 3);
 }
 
-/* *in_block: between two """. */
+/* Parses a line. *in_block: whether it is between two """. */
 static struct message_part part_of(const char *line, bool is_first, bool *in_block)
 {
     struct message_part p = {.text = line, .n = strlen(line)};
@@ -324,7 +324,8 @@ static struct message_part part_of(const char *line, bool is_first, bool *in_blo
     return p;
 }
 
-/* A whole message: a line, several that end with a backslash, or what is between two """; owned by the caller. */
+/* Reads a whole message: a line, several lines that end with a backslash, or the lines between two """. Owned by the
+ * caller. */
 static enum line_event read_message(struct chat *c, char **message, struct err *e)
 {
     const char *line;
@@ -335,7 +336,7 @@ static enum line_event read_message(struct chat *c, char **message, struct err *
     while (p.more) {
         enum line_event event = line_editor_read(c->editor, *message ? "... " : "> ", &line);
         bool is_cut = event == LINE_END && *message && !c->interactive;
-        if (is_cut) { /* the input ends where the message would have gone on */
+        if (is_cut) { /* the input ends within the message */
             n -= n > 0 && (*message)[n - 1] == '\n';
             (*message)[n] = '\0';
             break;
@@ -358,7 +359,7 @@ static enum line_event read_message(struct chat *c, char **message, struct err *
         *message = longer;
         memcpy(longer + n, p.text, p.n);
         n += p.n;
-        if (p.more && (n > 0 || !in_block)) /* the mark alone on its line adds none */
+        if (p.more && (n > 0 || !in_block)) /* a mark alone on its line adds no line */
             longer[n++] = '\n';
         longer[n] = '\0';
     }
@@ -372,7 +373,7 @@ static bool is_blank(const char *text)
     return !text[strspn(text, " \t\r\n")];
 }
 
-/* What was said, where the arrow up finds it, and for later sessions. */
+/* Adds a message to the history, for the arrow keys and for later sessions. */
 static void remember(struct chat *c, const char *message)
 {
     if (!c->interactive || is_blank(message))
@@ -381,7 +382,7 @@ static void remember(struct chat *c, const char *message)
     chat_history_add(&c->history, message);
 }
 
-/* A message, or a command and what it wants to be said. */
+/* Handles a line: a message, or a command and the message that it sends. */
 static err_code answer_message(struct chat *c, const char *message, bool *end, struct err *e)
 {
     char *again = NULL;
@@ -397,7 +398,7 @@ static err_code answer_message(struct chat *c, const char *message, bool *end, s
     return code;
 }
 
-/* At the prompt /edit's message stands already; a line break in it is one that was continued. */
+/* Reads a line. After /edit, the message is in it already; line breaks within become continued lines. */
 static void prefill(struct chat *c)
 {
     for (char *line = c->prefill; line && *line;) {
@@ -413,14 +414,14 @@ static void prefill(struct chat *c)
     c->prefill = NULL;
 }
 
-/* At a terminal a failure is shown and the conversation goes on; through a pipe it is the end. */
+/* On a terminal a failure is shown and the conversation continues; through a pipe it ends the program. */
 static err_code converse(struct chat *c, struct err *e)
 {
     bool end = false;
     while (!end) {
         char *message;
         if (c->interactive)
-            cli_catch_interrupt(); /* at the prompt it clears the line */
+            cli_catch_interrupt(); /* at the prompt an interrupt clears the line */
         else
             cli_release_interrupt();
         prefill(c);

@@ -22,7 +22,7 @@ struct doctor_run {
     struct err no_io_uring;
 };
 
-/* What must be tried before the sandbox, which would refuse it. */
+/* Tries what the sandbox would refuse later. */
 static void try_machine(struct doctor_run *r)
 {
     struct doctor_live *live = &r->live;

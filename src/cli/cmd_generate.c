@@ -33,32 +33,32 @@ struct generate {
     struct sampling_options sampling;
     struct grammar_options grammar_options;
     struct option_list stops;
-    const char *template, *system; /* these three for --chat; NULL: the model's, none */
+    const char *template, *system; /* these three: options of --chat; NULL: the model's template, no system message */
     struct cli_vars vars;
     int64_t n;
     bool ids_only, ignore_eos, echo, chat, raw;
     const char *load_path, *save_path, *stats, *stats_json, *color;
 
-    int64_t shown_ns; /* of --stats */
+    int64_t shown_ns; /* --stats: when statistics were last shown */
     moebius_counters shown;
-    struct layer_stats layers; /* of --stats=layer */
+    struct layer_stats layers; /* --stats=layer */
     struct opened opened;
     moebius_sampler *sampler;
-    moebius_grammar *grammar; /* these two: NULL without one */
+    moebius_grammar *grammar; /* these two: NULL without a grammar */
     moebius_matcher *matcher;
     struct text_out out;
     struct answer answer;
     struct answer_view view;
     struct look_ahead ahead;
-    moebius_template *tmpl; /* these two for --chat */
+    moebius_template *tmpl; /* these two: --chat */
     struct chat_prompt rendered;
     int32_t *ids;
     size_t n_ids;
-    int64_t n_loaded; /* tokens of the saved session before them */
+    int64_t n_loaded; /* tokens of the loaded session, which come before ids */
     int64_t n_said;   /* tokens of the text so far */
 };
 
-/* Where the text goes on until it ends, its context is as long as the plan has it, with room for some answer. */
+/* With -n -1 the context is as long as the plan chooses, with room for some answer. */
 static int64_t plan_context(const struct generate *g, int64_t n_ctx)
 {
     enum { SOME_ANSWER = 512 };
@@ -68,7 +68,7 @@ static int64_t plan_context(const struct generate *g, int64_t n_ctx)
     return min_i64(n_ctx, max_i64(chosen, g->n_loaded + (int64_t)g->n_ids + SOME_ANSWER));
 }
 
-/* The session, as it was saved or new. */
+/* Opens the session: the saved one, or a new one. */
 static err_code open_session(struct generate *g, struct err *e)
 {
     int64_t n_ctx = 0;
@@ -99,7 +99,7 @@ static json_t *make_messages(const char *system, const char *prompt, size_t n)
                   : json_pack("[{s:s, s:s%}]", "role", "user", "content", prompt, n);
 }
 
-/* The messages, through the template. */
+/* Applies the template to the messages. */
 static err_code chat_prompt(struct generate *g, const moebius_vocab *vocab, struct err *e)
 {
     char *owned = NULL;
@@ -115,26 +115,28 @@ static err_code chat_prompt(struct generate *g, const moebius_vocab *vocab, stru
     json_decref(messages);
     g->ids = g->rendered.ids;
     g->n_ids = g->rendered.n;
-    g->rendered.ids = NULL; /* the command's own now */
+    g->rendered.ids = NULL; /* the command owns them now */
     return code;
 }
 
 static err_code open_answer(struct generate *g, const moebius_vocab *vocab, struct err *e)
 {
+    size_t n = 0;
+    const char *prompt = g->tmpl ? moebius_prompt_text(g->rendered.rendered, &n) : NULL;
     const struct answer_params params = {.vocab = vocab,
                                          .max_piece = answer_longest_piece(vocab),
                                          .ignore_eos = g->ignore_eos,
                                          .stops = g->stops.items,
                                          .n_stops = (size_t)g->stops.n,
                                          .tmpl = g->tmpl,
-                                         .prompt = g->tmpl ? moebius_prompt_text(g->rendered.rendered, NULL) : NULL,
+                                         .prompt = answer_prompt_end(prompt, n),
                                          .fn = g->ids_only ? NULL : answer_view_write,
                                          .user = &g->view};
     g->view = (struct answer_view){.out = &g->out, .styled = terminal_has_style(stdout, g->color)};
     return answer_open(&g->answer, &params, e);
 }
 
-/* What is wrong is said before a model is loaded, which may take minutes. */
+/* Checks the options before the model is loaded, which may take minutes. */
 static err_code check(struct generate *g, struct err *e)
 {
     g->prompt.continues = g->load_path != NULL;
@@ -206,7 +208,7 @@ static double per_second(int64_t n, int64_t ns)
     return ns > 0 ? (double)n * 1e9 / (double)ns : 0;
 }
 
-/* --stats=layer: what each layer did for the prompt, or for a token. */
+/* --stats=layer: prints what each layer did for the prompt, or for a token. */
 static void print_layers(struct generate *g, const char *what, int64_t n)
 {
     char line[64];
@@ -214,7 +216,7 @@ static void print_layers(struct generate *g, const char *what, int64_t n)
     layer_stats_print(&g->layers, line, stderr);
 }
 
-/* --stats: twice a second, how it goes, in one line that stays where it is on a terminal. */
+/* --stats: prints statistics twice a second, on a terminal in a line that is overwritten each time. */
 static void print_live(struct generate *g, const struct run_times *t)
 {
     enum { EVERY_NS = 500 * 1000 * 1000 };
@@ -232,7 +234,7 @@ static void print_live(struct generate *g, const struct run_times *t)
     g->shown = moebius_engine_counters(g->opened.engine);
 }
 
-/* The session holds the text and no more, with the logits after it. */
+/* Brings the session to the end of the text, without guessed tokens, with the logits after it. */
 static err_code end_session(struct generate *g, struct err *e)
 {
     moebius_error error;
@@ -251,7 +253,7 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
         moebius_sampler_accept(g->sampler, moebius_session_tokens(g->opened.session)[i]);
     for (size_t i = 0; i < g->n_ids; i++)
         moebius_sampler_accept(g->sampler, g->ids[i]);
-    TRY(cli_begin_grammar(g->grammar, g->sampler, &g->matcher, e)); /* the prompt is none of its text */
+    TRY(cli_begin_grammar(g->grammar, g->sampler, &g->matcher, e)); /* the grammar does not apply to the prompt */
     if (g->n_ids > 0)
         TRY(eval_prompt(g, t, e));
     if (g->n_ids > 0 && g->layers.before)
@@ -297,7 +299,7 @@ static err_code generate(struct generate *g, struct run_times *t, struct err *e)
     return ERR_OK;
 }
 
-/* What everybody wants to know after a text: how fast it was, and how to get it again. */
+/* Prints after a text how fast it was, and the seed that gives the same text again. */
 static void print_summary(const struct generate *g, const struct run_times *t)
 {
     if (g->model.quiet)
@@ -314,11 +316,11 @@ static void print_summary(const struct generate *g, const struct run_times *t)
     if (g->sampling.sampler.temperature > 0)
         fprintf(stderr, "%sseed %lld", g->n_ids || g->n_said ? " | " : "", (long long)g->sampling.seed);
     fprintf(stderr, "\n");
-    if (!g->stats) /* which tell it, too */
+    if (!g->stats) /* otherwise the statistics have it */
         stats_print_car(g->opened.engine, stderr);
 }
 
-/* With --stats: what loading, memory and reads did. */
+/* --stats: prints figures of loading, memory and reads. */
 static void print_statistics(const struct generate *g, const struct run_times *t)
 {
     const moebius_engine *engine = g->opened.engine;
@@ -336,7 +338,7 @@ static void print_statistics(const struct generate *g, const struct run_times *t
     place_stats_print(engine, stderr);
 }
 
-/* With a prepared store: what came from where. */
+/* With a prepared store: prints how much was read from each drive. */
 static void print_sources(const struct generate *g)
 {
     moebius_source p;
@@ -350,16 +352,16 @@ static void print_sources(const struct generate *g)
 
 static void leave_receipt(const struct generate *g, const struct run_times *t)
 {
-    const struct run_figures f = {.method = "generate",
-                                  .n_prefill = t->n_prefill,
-                                  .prefill_ns = t->prefill_ns,
-                                  .n_decoded =
-                                      g->ahead.n_guess ? 0 : t->n_decoded, /* with guesses it depends on the text */
-                                  .decode_ns = t->decode_ns,
-                                  .n_texts = 1,
-                                  .n_ctx = g->n_loaded + t->n_prefill + t->n_decoded / 2,
-                                  .n_prompt = t->n_prefill,
-                                  .prompt_from = g->n_loaded};
+    const struct run_figures f = {
+        .method = "generate",
+        .n_prefill = t->n_prefill,
+        .prefill_ns = t->prefill_ns,
+        .n_decoded = g->ahead.n_guess ? 0 : t->n_decoded, /* with guesses the speed depends on the text */
+        .decode_ns = t->decode_ns,
+        .n_texts = 1,
+        .n_ctx = g->n_loaded + t->n_prefill + t->n_decoded / 2,
+        .n_prompt = t->n_prefill,
+        .prompt_from = g->n_loaded};
     cli_leave_receipt(&g->model, g->opened.engine, &f);
 }
 

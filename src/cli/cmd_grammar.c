@@ -20,7 +20,7 @@ struct grammar_command {
     moebius_vocab *vocab;
     moebius_grammar *grammar;
     int64_t compile_ns;
-    char *text, *lines; /* of the grammar; of --check */
+    char *text, *lines; /* the grammar's text; the file of --check */
     json_t *instances;
     int n_refused;
     uint64_t *mask;
@@ -43,7 +43,7 @@ static double mean_us(const struct grammar_command *j)
     return sum / (double)j->n_mask;
 }
 
-/* Sorts them. */
+/* Sorts the values. */
 static double p99_us(struct grammar_command *j)
 {
     qsort(j->mask_us, j->n_mask, sizeof *j->mask_us, compare_doubles);
@@ -58,7 +58,7 @@ static size_t n_above_1ms(const struct grammar_command *j)
     return n;
 }
 
-/* A mask at each token of an instance that is accepted, and the time that it took. */
+/* Times the mask at each token of an accepted instance. */
 static err_code time_masks(struct grammar_command *j, const char *text, size_t n, struct err *e)
 {
     moebius_error error;
@@ -76,7 +76,7 @@ static err_code time_masks(struct grammar_command *j, const char *text, size_t n
         int64_t start = clock_ns();
         moebius_matcher_mask(m, j->mask);
         j->mask_us[j->n_mask++] = (double)(clock_ns() - start) / 1e3;
-        if (!moebius_matcher_accept(m, ids[i])) /* a tokenizer may add to what the text has */
+        if (!moebius_matcher_accept(m, ids[i])) /* a tokenizer may add characters to the text */
             break;
     }
     moebius_matcher_close(&m);
@@ -145,7 +145,7 @@ static void print_text(struct grammar_command *j)
     }
 }
 
-/* failed: the sentence that says why it does not compile, or NULL. */
+/* failed: the message that says why the grammar does not compile, or NULL. */
 static err_code print_json(struct grammar_command *j, const char *failed, struct err *e)
 {
     size_t n = failed ? 0 : moebius_grammar_n_unenforced(j->grammar);
@@ -186,7 +186,7 @@ static err_code open_grammar(struct grammar_command *j, struct err *e)
         return err_set(e, ERR_USAGE, "name one of --schema FILE, --gbnf FILE and --regex REGEX");
     if (j->model && moebius_vocab_open(&j->vocab, j->model, &error) != MOEBIUS_OK)
         return err_adopt(e, &error);
-    if (j->vocab) { /* the first grammar of a vocabulary makes its tree: that is not its own time */
+    if (j->vocab) { /* the first grammar of a vocabulary also builds the vocabulary's tree, which should not count */
         moebius_grammar *any;
         if (moebius_grammar_open(&any, j->vocab, MOEBIUS_GRAMMAR_SCHEMA, "", 0, 0, &error) != MOEBIUS_OK)
             return err_adopt(e, &error);

@@ -24,7 +24,7 @@ static const struct known known[] = {
 
 enum { N_KNOWN = sizeof known / sizeof *known };
 
-/* A list of n things, of which none was left out for want of memory; else NULL. */
+/* Returns the list if it has n items; otherwise memory ran out, and it is freed and NULL is returned. */
 static json_t *whole_list(json_t *list, size_t n)
 {
     if (json_array_size(list) == n)

@@ -55,7 +55,7 @@ static err_code parse_positions(struct logits *l, struct err *e)
     return ERR_OK;
 }
 
-/* Chunk by chunk, so that a routing line knows its position. */
+/* Evaluates the text in chunks, so that each line of routing has its position. */
 static err_code compute(struct logits *l, struct err *e)
 {
     moebius_error error;
@@ -63,7 +63,7 @@ static err_code compute(struct logits *l, struct err *e)
     if (l->routing)
         moebius_session_trace(l->opened.session, &trace);
     size_t batch = l->model.n_batch ? (size_t)(l->model.n_batch + 63) / 64 * 64 : 512;
-    if (l->model.car.threshold > 0) /* as when the text is generated: that is where --car makes a difference */
+    if (l->model.car.threshold > 0) /* token by token, as in generating: --car makes no difference to prompts */
         batch = 1;
     for (size_t i = 0; i < l->n_ids; i += batch) {
         size_t n = l->n_ids - i < batch ? l->n_ids - i : batch;
@@ -73,7 +73,7 @@ static err_code compute(struct logits *l, struct err *e)
         if (cli_interrupted())
             return err_set(e, ERR_CANCELLED, "interrupted after %zu of %zu tokens; no file is written", i, l->n_ids);
         if (status == MOEBIUS_CANCELLED)
-            return output_file_finish(&l->file, e); /* a row could not be written: it tells why */
+            return output_file_finish(&l->file, e); /* a row could not be written; this reports why */
         if (status != MOEBIUS_OK)
             return err_adopt(e, &error);
     }

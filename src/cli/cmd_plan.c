@@ -16,7 +16,7 @@ struct plan_command {
     bool json, cold, no_receipts, no_sandbox;
 };
 
-/* GPUs, or the processors, or one and the processors: what plans know. */
+/* The devices of the plan: GPUs, or the processors, or one GPU and the processors. */
 static err_code take_devices(const struct plan_command *c, moebius_plan_options *o, struct err *e)
 {
     int n = 0, n_threads = 0;
@@ -39,7 +39,7 @@ static err_code take_devices(const struct plan_command *c, moebius_plan_options 
     return ERR_OK;
 }
 
-/* "60,12,28": percents. */
+/* The option --found: percentages, such as "60,12,28". */
 static err_code take_found(const struct plan_command *c, moebius_plan_options *o, struct err *e)
 {
     double *const shares[] = {&o->found_vram, &o->found_ram, &o->found_drive};

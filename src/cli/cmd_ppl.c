@@ -25,7 +25,7 @@ struct ppl {
     int64_t n_window;
     bool against, keep_cache, json;
     struct opened opened;
-    moebius_session *exact; /* of the same engine, to compare with */
+    moebius_session *exact; /* of the same engine, with exact routing, to compare with */
     int32_t *ids;
     size_t n_ids;
     int64_t start_ns;
@@ -49,7 +49,8 @@ static bool print_progress(void *user, const struct ppl_result *r, int64_t n_win
     return !cli_interrupted();
 }
 
-/* What decides the figures besides the model and the text: a run goes on from the file of one with the same. */
+/* The settings that decide the figures besides the model and the text. A run can be continued only with the same ones.
+ */
 static err_code settings(const struct ppl *p, char *out, size_t n_bytes, struct err *e)
 {
     const struct model_options *m = &p->model;
@@ -119,7 +120,7 @@ static err_code print_json(const struct ppl *p, const struct ppl_result *r, stru
     return ERR_OK;
 }
 
-/* The sessions: as asked for, and to compare with. */
+/* Opens the sessions: the one asked for, and the one to compare with. */
 static err_code open_sessions(struct ppl *p, struct err *e)
 {
     struct opened exact = {.engine = p->opened.engine};
@@ -133,7 +134,7 @@ static err_code open_sessions(struct ppl *p, struct err *e)
     return code;
 }
 
-/* Windows are prompts. */
+/* The receipt of a run, whose windows count as prompts. */
 static void leave_receipt(const struct ppl *p, const struct ppl_result *r, int64_t n_ns)
 {
     const struct run_figures f = {.method = "ppl",
@@ -179,7 +180,7 @@ static err_code ppl(struct ppl *p, struct err *e)
         fprintf(stderr, "\n");
     }
     place_stats_print(p->opened.engine, stderr);
-    if (!uses_car(p)) /* else prompts and single tokens have their time together */
+    if (!uses_car(p)) /* with --car, the time is not divided into prompts and single tokens */
         leave_receipt(p, &r, end_ns - p->start_ns);
     return cli_interrupted() ? err_set(e, ERR_CANCELLED, "interrupted after %lld window%s", (long long)r.n_window,
                                        r.n_window == 1 ? "" : "s")

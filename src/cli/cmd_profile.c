@@ -22,7 +22,7 @@ struct profile_command {
     int64_t n_most;
     bool gate, json;
     struct option_share budget;
-    bool is_held; /* the gate says hold */
+    bool is_held; /* the gate's decision is "hold" */
     struct opened opened;
     size_t n_ids;
     struct profile profile;
@@ -75,7 +75,7 @@ static err_code print_layers(const struct profile_command *p, struct err *e)
 
 enum { USUAL_PERCENT = 25 };
 
-/* The share of all experts for which is decided: as asked for, what a GPU has slots for, or a quarter. */
+/* The share of all experts that the gate decides on: as given, or what a GPU has slots for, or a quarter. */
 static double gate_share(const struct profile_command *p)
 {
     const moebius_counters c = moebius_engine_counters(p->opened.engine);
@@ -90,7 +90,7 @@ static double gate_share(const struct profile_command *p)
     return is_cache && all > 0 && (double)d.expert_bytes < all ? (double)d.expert_bytes / all : USUAL_PERCENT / 100.0;
 }
 
-/* The threads of the device that has slots (0: a GPU), and of the others together. */
+/* The threads of the device with slots (0: it is a GPU), and of all other devices together. */
 static void count_threads(const moebius_engine *engine, int *first, int *other)
 {
     moebius_device d;

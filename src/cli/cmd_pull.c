@@ -1,4 +1,4 @@
-/* pull: fetches a model. What its file says of it is looked at before the rest is fetched. */
+/* pull: downloads a model. Its header is inspected before the rest is downloaded. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -22,12 +22,12 @@
 
 struct pull_command {
     bool plan_only, unchecked, no_sandbox;
-    bool is_refused;    /* the plan says that it can't work here */
-    moebius_plan *plan; /* NULL: none could be made */
+    bool is_refused;    /* the plan says that the model can't run here */
+    moebius_plan *plan; /* NULL: no plan could be made */
     int64_t n_retry;
     struct hub_places places;
     struct pull *pull;
-    char scratch[HUB_PLACE_BYTES]; /* a folder for what is known of the files; "": there is none */
+    char scratch[HUB_PLACE_BYTES]; /* a folder for stand-ins of the files; "": there is none */
 };
 
 /* ---- the beginnings of files ------------------------------------------------------------------------------------ */
@@ -78,7 +78,7 @@ static err_code copy_bytes(int from, int to, uint64_t n, struct err *e)
     return code;
 }
 
-/* A file of the model's size with its first n bytes, and holes for the others. */
+/* Creates a stand-in: a file of the model's size with its first n bytes and a hole for the rest. */
 static err_code make_stand_in(struct pull_command *j, int i, uint64_t n, struct err *e)
 {
     char from[HUB_PLACE_BYTES], to[HUB_PLACE_BYTES];
@@ -108,7 +108,7 @@ static bool is_gguf(const struct pull_command *j)
     return is_it;
 }
 
-/* What `moebius inspect` says; owned by the caller (free). must_run: fails where this build can't run the model. */
+/* The output of `moebius inspect`, owned by the caller (free). must_run: fails if this build can't run the model. */
 static err_code describe(const struct pull_command *j, bool must_run, char **text, struct err *e)
 {
     char path[HUB_PLACE_BYTES];
@@ -124,7 +124,7 @@ static err_code describe(const struct pull_command *j, bool must_run, char **tex
     return code;
 }
 
-/* The stand-in's folder is nothing that a person should see. */
+/* Removes the stand-in's folder from paths in a text. */
 static void forget_scratch(const struct pull_command *j, char *text)
 {
     size_t n = strlen(j->scratch) + 1;
@@ -132,7 +132,7 @@ static void forget_scratch(const struct pull_command *j, char *text)
         memmove(p, p + n, strlen(p + n) + 1);
 }
 
-/* With the context that a chat has. */
+/* Makes a plan with the context of a chat. */
 static void make_plan(struct pull_command *j)
 {
     const moebius_plan_options o = {.n_ctx_most = INT64_MAX, .n_depth = RUN_PLAN_DEPTH, .usage = "", .receipts = ""};
@@ -145,8 +145,8 @@ static void make_plan(struct pull_command *j)
     fprintf(stderr, "no plan of it can be made: %s\n", error.text);
 }
 
-/* The files' heads are as long as they are: more is fetched of the first, which has the vocabulary, until they can be
- * read. */
+/* How long the files' headers are is not known beforehand: more and more of the first file, which has the vocabulary,
+ * is downloaded until they can be read. */
 static err_code look(struct pull_command *j, char **text, struct err *e)
 {
     enum { FIRST_BYTES = 4 << 20, MOST_BYTES = 256 << 20 };
@@ -197,7 +197,7 @@ static void print_fit(const struct pull_command *j, const char *text, const char
     fprintf(stderr, "\n");
 }
 
-/* What the machine would make of it: in full where that is all that was asked for, else a line. */
+/* Prints the plan: in full if only that was asked for, else in one line. */
 static void print_plan(struct pull_command *j)
 {
     const char *way;
@@ -275,7 +275,7 @@ static int run(const struct command *c, int argc, char **argv)
     if (code == ERR_OK && j.plan_only && j.unchecked)
         code = err_set(&e, ERR_USAGE, "--plan-only looks, --unchecked does not: expected one of them");
     if (code == ERR_OK)
-        code = hub_places_find(&j.places, &e); /* the token lies where the sandbox does not reach */
+        code = hub_places_find(&j.places, &e); /* before the sandbox, which does not let the token be read */
     if (code == ERR_OK)
         code = cli_confine(c, options, N_OPTIONS(options), argc, argv, NULL, &e);
     if (code == ERR_OK)

@@ -10,10 +10,11 @@
 #include "jobs/quantize.h"
 
 struct shown {
-    int64_t start_ns, last_ns; /* last_ns: 0 when nothing was shown */
+    int64_t start_ns, last_ns; /* last_ns: when progress was last shown; 0: never */
 };
 
-/* A line on a terminal, left with the cursor at its start: the report's lines, which are longer, go over it. */
+/* Shows progress in a line on a terminal and leaves the cursor at its start, so that the report's lines, which are
+ * longer, overwrite it. */
 static bool print_progress(void *user, uint64_t done, uint64_t found, uint64_t total)
 {
     enum { EVERY_NS = 200 * 1000 * 1000 };
@@ -28,7 +29,7 @@ static bool print_progress(void *user, uint64_t done, uint64_t found, uint64_t t
     return !cli_interrupted();
 }
 
-/* A file that took hours to make is not lost by a slip of the hand. */
+/* Refuses to overwrite an existing file, which may have taken hours to make. */
 static err_code check_absent(const char *path, struct err *e)
 {
     struct stat st;

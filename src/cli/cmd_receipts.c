@@ -23,7 +23,7 @@ struct receipts_command {
     size_t n;
     struct bench_import import;
     float ceiling_decode, ceiling_prefill;
-    bool is_outside; /* a receipt that was looked at */
+    bool is_outside; /* a receipt was outside its forecast */
 };
 
 static const char *const speeds[SPEED_N] = {[SPEED_DECODE] = "decode", [SPEED_PREFILL] = "prefill"};
@@ -32,7 +32,7 @@ struct shown {
     char s[2 * RECEIPT_SETTINGS_BYTES];
 };
 
-/* Text that others may have written. */
+/* Makes text from a file printable, since others may have written it. */
 static struct shown show(const char *text)
 {
     struct shown out;
@@ -83,7 +83,7 @@ static void list_all(const struct receipts_command *c)
 
 /* ---- explain ----------------------------------------------------------------------------------------------------- */
 
-/* What each part alone permits, and all one after the other. */
+/* Prints the ceiling of each part alone, and of all one after the other. */
 static void explain_parts(const struct receipt *r, enum speed_of of)
 {
     double sum = 0;
@@ -96,7 +96,7 @@ static void explain_parts(const struct receipt *r, enum speed_of of)
         printf("; one after the other %.2f\n", 1 / sum);
 }
 
-/* As a plan of the same run would ask. */
+/* The query of a plan of the same run. */
 static struct ceiling_time time_of(const struct receipt *r, enum speed_of of)
 {
     struct ceiling_time t = {.least_s = r->ceiling[of] > 0 ? 1 / r->ceiling[of] : 0};
@@ -105,12 +105,12 @@ static struct ceiling_time time_of(const struct receipt *r, enum speed_of of)
         t.part_s[i] = r->part[of][i] > 0 ? 1 / r->part[of][i] : 0;
         sum += t.part_s[i];
     }
-    if (!(sum > 0)) /* all of it, whatever it is */
+    if (!(sum > 0)) /* no parts are known: all of the time counts as one */
         t.part_s[PART_PRODUCTS] = t.least_s;
     return t;
 }
 
-/* What the others of its kind say about it. */
+/* What the other receipts forecast for this one. */
 static void explain_calibration(const struct receipts_command *c, size_t at, enum speed_of of)
 {
     const struct receipt *r = &c->list[at];

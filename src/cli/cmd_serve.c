@@ -36,8 +36,8 @@ struct serve_command {
     struct cli_vars vars;
     bool log_json, no_page, listed;
     struct listener listener;
-    struct cached_models cached; /* that --models-listed finds */
-    struct server_model *more;   /* [cached.n], those of them that are whole come first; owned */
+    struct cached_models cached; /* the models that --models-listed finds */
+    struct server_model *more;   /* [cached.n], whole models first; owned */
     size_t n_more;
 };
 
@@ -70,7 +70,7 @@ static err_code open_template(void *user, const char *path, const moebius_vocab 
     return cli_open_template(c->template, path, vocab, out, e);
 }
 
-/* A model goes. */
+/* Called when a model is unloaded. */
 static void note_end(void *user, const char *path, const moebius_engine *engine, const struct texts_stats *stats)
 {
     const struct serve_command *c = user;
@@ -79,7 +79,7 @@ static void note_end(void *user, const char *path, const moebius_engine *engine,
     cli_leave_texts_receipt(&o, engine, "serve", stats);
 }
 
-/* As browsers send it: a scheme and a host, with a port where it is another than the scheme's. */
+/* Checks an origin in the form that browsers send: a scheme, a host, and a port if it is not the scheme's default. */
 static bool is_origin(const char *text)
 {
     const char *host = strstr(text, "://");
@@ -107,7 +107,7 @@ static err_code check(struct serve_command *c, struct err *e)
     return cli_parse_vars(&c->var_texts, &c->vars, e);
 }
 
-/* The socket comes before the sandbox, which lets nobody open one. */
+/* Opens the socket before the sandbox begins, which allows no new ones. */
 static err_code begin(const struct command *command, const struct option *options, int n_option, int argc, char **argv,
                       struct serve_command *c, struct err *e)
 {

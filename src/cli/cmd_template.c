@@ -92,7 +92,7 @@ static err_code render(struct template_command *j, struct err *e)
                                           .n_vars = j->vars.n};
     if (moebius_template_render(j->tmpl, &input, &j->prompt, &error) != MOEBIUS_OK)
         code = err_adopt(e, &error);
-    if (code == ERR_OK || code == ERR_FORMAT) /* after rendering, which bounds how much JSON there may be */
+    if (code == ERR_OK || code == ERR_FORMAT) /* after rendering, which bounds the size of the JSON */
         TRY(check_messages(j->messages, j->messages_text, e));
     if (code != ERR_OK)
         return err_prefix(e, "%s", j->template ? j->template : j->model);

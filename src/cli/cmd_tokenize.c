@@ -11,7 +11,7 @@
 #include "cli/prompt_options.h"
 #include "cli/text_out.h"
 
-/* The single operand or, where it is missing, what a file holds or what is piped; *owned is to be freed. */
+/* The text: the only operand or, without one, the content of a file or of standard input. *owned must be freed. */
 static err_code read_text(int argc, char **argv, const char *file, char **owned, const char **text, size_t *n,
                           struct err *e)
 {
@@ -104,7 +104,8 @@ static int run_tokenize(const struct command *c, int argc, char **argv)
     return cli_exit(c, code, &e);
 }
 
-/* Operands as one text of numbers or, without any, what a file holds or what is piped; owned by the caller. */
+/* The text with the numbers: all operands or, without any, the content of a file or of standard input. Owned by the
+ * caller. */
 static err_code join_operands(int argc, char **argv, const char *file, char **text, struct err *e)
 {
     size_t n = 1;

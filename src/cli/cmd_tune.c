@@ -14,7 +14,7 @@ struct tune_command {
     struct model_options model;
     const char *tokens_from, *out;
     struct opened opened;
-    moebius_session *sorted; /* the other one is the opened */
+    moebius_session *sorted; /* the session that sorts tokens; `opened` has the other one */
     int32_t *ids;
 };
 

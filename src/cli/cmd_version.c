@@ -11,7 +11,7 @@
 
 enum { FACT_BYTES = 2048 };
 
-/* What confines commands on this system. */
+/* The sandbox of this system. */
 static void print_sandbox(void)
 {
     char landlock[32] = "no Landlock";
@@ -20,7 +20,7 @@ static void print_sandbox(void)
     printf("sandbox: %s, %s\n", landlock, sandbox_has_seccomp() ? "seccomp" : "no seccomp");
 }
 
-/* The next "NAME: VALUE" of moebius_build_info, which has "; " between them; *at is left behind it. */
+/* Reads the next "NAME: VALUE" of moebius_build_info, which separates them by "; ", and advances *at past it. */
 static bool next_fact(const char **at, char *name, char *value, size_t n_bytes)
 {
     const char *end = strstr(*at, "; "), *colon = strstr(*at, ": ");
@@ -33,7 +33,7 @@ static bool next_fact(const char **at, char *name, char *value, size_t n_bytes)
     return true;
 }
 
-/* The words of a value as a list, but for those in brackets; they have commas or blanks between them. */
+/* The words of a value as a list, without those in brackets; commas or blanks separate them. */
 static json_t *make_list(const char *value, bool in_brackets)
 {
     json_t *list = json_array();
@@ -51,7 +51,7 @@ static json_t *make_list(const char *value, bool in_brackets)
     return list;
 }
 
-/* In brackets are the kernels that a device has. */
+/* Brackets hold the kernels of a device. */
 static void add_fact(json_t *all, char *name, const char *value)
 {
     for (char *p = name; *p; p++)

@@ -13,7 +13,8 @@ extern const struct command cmd_chat, cmd_generate, cmd_batch, cmd_serve, cmd_lo
 /* All of them, in the order of `moebius help`: main.c's list. */
 const struct command *const *commands_all(int *n);
 
-/* Tokens as `tokenize` prints them: ids on one line or, with `pieces`, a line for each: id and quoted text. */
+/* Prints tokens as `moebius tokenize` does: their ids on one line or, with `pieces`, the id and the quoted text of each
+ * token on a line of its own. */
 void tokenize_print(const moebius_vocab *vocab, const int32_t *ids, size_t n, bool pieces);
 
 #endif

@@ -103,7 +103,7 @@ static const char bash_end[] = "    esac\n"
 
 /* ---- zsh ----------------------------------------------------------------------------------------------------- */
 
-/* One form of an option, the other of which it excludes. */
+/* One form of an option; it excludes the other form. */
 static void print_zsh_form(const struct option *o, const char *name, int n, const char *other, int n_other)
 {
     printf(" \\\n        '");

@@ -1,4 +1,4 @@
-/* Completions for shells, made of the commands' tables of options. */
+/* Completion scripts for shells, made from the commands' option tables. */
 #ifndef CLI_COMPLETIONS_H
 #define CLI_COMPLETIONS_H
 
@@ -9,10 +9,10 @@
 /* Whether `shell` is one of bash, zsh and fish. */
 bool completions_know(const char *shell);
 
-/* What completes a command's options, as the part of the script that is about this command. */
+/* Prints the part of the script that completes one command's options. */
 void completions_print_options(const char *shell, const struct command *c, const struct option *options, int n_option);
 
-/* The whole script, for a shell that is known; asks each command for its part. */
+/* Prints the whole script for a known shell. Each command prints its own part. */
 void completions_print(const char *shell, const struct command *const *commands, int n_command);
 
 #endif

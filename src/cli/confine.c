@@ -21,9 +21,8 @@
 #include "engine/cache_file.h"
 #include "hub/hub.h"
 
-/* What the program reads whatever it does: facts about the process and the machine, libraries that others load when
- * they need them (on NixOS and Guix in folders of their own), locales and time zones, its own symbols for a sanitizer's
- * report. */
+/* What every command may read: facts about the process and the machine, libraries that are loaded on demand (on NixOS
+ * and Guix in folders of their own), locales and time zones, and the program's own symbols for a sanitizer's report. */
 static const char *const system_paths[] = {
     "/proc",      "/sys",       "/dev/urandom",     "/usr",           "/lib",          "/lib64",
     "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/localtime", "/etc/terminfo", "/proc/self/exe",
@@ -46,7 +45,7 @@ static err_code allow_system(struct sandbox *s, struct err *e)
     return ERR_OK;
 }
 
-/* A GGUF file and the checksums beside it. */
+/* Allows reading a GGUF file and the checksums beside it. */
 static err_code allow_model_file(struct sandbox *s, const char *path, struct err *e)
 {
     char sums[PATH_MAX];
@@ -56,7 +55,7 @@ static err_code allow_model_file(struct sandbox *s, const char *path, struct err
     return sandbox_allow(s, sums, SANDBOX_READ, e);
 }
 
-/* A folder of models or of a store, and what links in it lead to. */
+/* Allows reading a folder of models or of a store, and the targets of links in it. */
 static err_code allow_folder(struct sandbox *s, const char *path, struct err *e)
 {
     char file[PATH_MAX];
@@ -71,7 +70,7 @@ static err_code allow_folder(struct sandbox *s, const char *path, struct err *e)
     return code;
 }
 
-/* Of a split set all parts, up to the first that is missing; the path may be a store's folder. */
+/* Allows reading all parts of a split set, up to the first that is missing. The path may be a store's folder. */
 static err_code allow_model(struct sandbox *s, const char *path, struct err *e)
 {
     char part[PATH_MAX];
@@ -90,7 +89,7 @@ static err_code allow_model(struct sandbox *s, const char *path, struct err *e)
     return ERR_OK;
 }
 
-/* A file may be another one when it is read again: what is allowed is the folder with its name. */
+/* Allows the folder of a file, since the file may have been replaced when it is read again. */
 static err_code allow_folder_of(struct sandbox *s, const char *path, struct err *e)
 {
     char folder[PATH_MAX];
@@ -100,7 +99,7 @@ static err_code allow_folder_of(struct sandbox *s, const char *path, struct err 
     return sandbox_allow(s, path, SANDBOX_READ, e);
 }
 
-/* A folder, or what is there and is no plain file (a device, a FIFO): itself. Else the nearest folder above it. */
+/* Allows writing: a folder, or a device or FIFO, itself; for anything else the nearest folder above it. */
 static err_code allow_output_at(struct sandbox *s, const char *path, struct err *e)
 {
     struct stat st;
@@ -118,7 +117,7 @@ static err_code allow_output_at(struct sandbox *s, const char *path, struct err 
     return sandbox_allow(s, above, SANDBOX_WRITE, e);
 }
 
-/* Through a link that, too, which it leads to. */
+/* Allows writing to a path and, if it is a link, to its target. */
 static err_code allow_output(struct sandbox *s, const char *path, struct err *e)
 {
     char real[PATH_MAX];
@@ -129,7 +128,7 @@ static err_code allow_output(struct sandbox *s, const char *path, struct err *e)
 static err_code allow_folders(struct sandbox *s, const char *text, bool written, struct err *e)
 {
     struct dir_list list;
-    if (cli_split_dirs(text, &list, e) != ERR_OK) { /* the command will say it */
+    if (cli_split_dirs(text, &list, e) != ERR_OK) { /* the command will report it */
         cli_dirs_close(&list);
         return ERR_OK;
     }
@@ -142,7 +141,7 @@ static err_code allow_folders(struct sandbox *s, const char *text, bool written,
 
 static err_code allow(struct sandbox *s, enum option_kind kind, const char *value, struct err *e)
 {
-    if (!strcmp(value, "-")) /* a standard stream, which is open */
+    if (!strcmp(value, "-")) /* a standard stream, which is open already */
         return ERR_OK;
     switch (kind) {
     case OPT_INPUT:
@@ -159,15 +158,15 @@ static err_code allow(struct sandbox *s, enum option_kind kind, const char *valu
     }
 }
 
-/* Where MPI has memory that processes of a machine share: files that it removes in the end. */
+/* Where MPI keeps the memory that processes of a machine share, in files that it removes at the end. */
 static err_code allow_shared_memory(struct sandbox *s, struct err *e)
 {
     const char *folder = getenv("OMPI_MCA_btl_vader_backing_directory");
     return sandbox_allow(s, folder ? folder : "/dev/shm", SANDBOX_REMOVE, e);
 }
 
-/* The folder that keeps files from run to run; made, because what is not there can't be allowed. Who writes there says
- * why it can't be. */
+/* Allows the cache folder. It is created first, because only existing folders can be allowed; if that fails, the code
+ * that writes there reports why. */
 static err_code allow_cache(struct sandbox *s, enum sandbox_access access, struct err *e)
 {
     char *folder;
@@ -183,7 +182,7 @@ static err_code allow_cache(struct sandbox *s, enum sandbox_access access, struc
 
 /* ---- models by name --------------------------------------------------------------------------------------------- */
 
-/* What is not there can't be allowed: the folder is made. */
+/* Creates the folder, because only existing folders can be allowed. */
 static err_code allow_kept_folder(struct sandbox *s, const char *folder, enum sandbox_access access, struct err *e)
 {
     char below[PATH_MAX];
@@ -195,7 +194,7 @@ static err_code allow_kept_folder(struct sandbox *s, const char *folder, enum sa
     return sandbox_allow(s, folder, access, e);
 }
 
-/* Where names of hosts and certificates are looked up. */
+/* Allows reading the files by which host names and certificates are looked up. */
 static err_code allow_network(struct sandbox *s, struct err *e)
 {
     static const char *const paths[] = {
@@ -236,7 +235,7 @@ static err_code allow_hub(struct sandbox *s, enum hub_use use, struct err *e)
     if (slash)
         *slash = '\0';
     TRY(allow_kept_folder(s, p.aliases, use == HUB_NAMES ? SANDBOX_WRITE : SANDBOX_READ, e));
-    if (use == HUB_FETCHES) /* a plan goes by what was kept of the machine */
+    if (use == HUB_FETCHES) /* a plan needs the machine's file */
         TRY(allow_cache(s, SANDBOX_READ, e));
     return use == HUB_FETCHES ? allow_network(s, e) : ERR_OK;
 }
@@ -301,7 +300,7 @@ static err_code confine(const struct command *c, const struct option *options, i
     return code == ERR_OK ? code : err_prefix(e, "without --no-sandbox");
 }
 
-/* The options that all commands have which run a model. */
+/* The options of all commands that run a model. */
 static const struct model_options *model_options(const struct option *options, int n_option)
 {
     const struct option *path = options_find(options, n_option, "--model", strlen("--model"));
@@ -312,7 +311,7 @@ err_code cli_find_models(const struct command *c, const struct option *options, 
                          struct err *e)
 {
     TRY(cli_check_outputs(options, n_option, e));
-    if (c->runs_model && !moebius_ranks_are_wanted()) /* of several processes the first alone needs inputs */
+    if (c->runs_model && !moebius_ranks_are_wanted()) /* with several processes only the first needs inputs */
         TRY(cli_check_inputs(options, n_option, e));
     return model_names_resolve(c, options, n_option, argc, argv, is_switched_off(options, n_option), e);
 }
@@ -321,7 +320,7 @@ err_code cli_confine(const struct command *c, const struct option *options, int 
                      const char *output, struct err *e)
 {
     TRY(cli_find_models(c, options, n_option, argc, argv, e));
-    TRY(cli_check_outputs(options, n_option, e)); /* now that models have paths */
+    TRY(cli_check_outputs(options, n_option, e)); /* after names of models have become paths */
     if (c->runs_model)
         TRY(rank_run_begin(e));
     if (c->runs_model && rank_run_ranks() && rank_run_is_first())

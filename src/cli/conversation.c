@@ -13,8 +13,8 @@
 #include "cli/interrupt.h"
 
 enum {
-    MAX_FILE_BYTES = 8 << 20, /* of a saved conversation: more than the longest contexts hold */
-    MAX_MESSAGES = 10000,     /* in one */
+    MAX_FILE_BYTES = 8 << 20, /* of a saved conversation; more than the longest contexts hold */
+    MAX_MESSAGES = 10000,     /* in a saved conversation */
 };
 
 err_code conversation_open(struct conversation *c, struct err *e)
@@ -146,8 +146,8 @@ static size_t n_json_bytes(const json_t *j)
     return json_dumpb(j, NULL, 0, JSON_COMPACT);
 }
 
-/* Takes the oldest exchange away, the first message of the user and all up to the next one: the number of its messages,
- * 0 if it is the only one. Its length is added to *n_bytes. */
+/* Removes the oldest exchange: the first message of the user and all up to the user's next one. Returns the number of
+ * its messages; 0 if it is the only exchange, which stays. Adds its length to *n_bytes. */
 static size_t drop_exchange(struct conversation *c, size_t *n_bytes)
 {
     size_t first = 0, n = json_array_size(c->messages);
@@ -165,7 +165,8 @@ static size_t drop_exchange(struct conversation *c, size_t *n_bytes)
     return end - first;
 }
 
-/* Takes the oldest exchanges away, at least one and until they have so many bytes; 0 when there is only one. */
+/* Removes the oldest exchanges, at least one, until so many bytes are removed. Returns the number of messages; 0: there
+ * is only one exchange. */
 static size_t drop_oldest(struct conversation *c, size_t n_bytes)
 {
     size_t n_dropped = 0, n_gone = 0, n;
@@ -176,9 +177,9 @@ static size_t drop_oldest(struct conversation *c, size_t n_bytes)
     return n_dropped;
 }
 
-/* The prompt, with room for `n_more` tokens and some of an answer; old messages go when it must be: each time about
- * half of what is too much, so that the last of it goes by single exchanges and a long text that was loaded in a few
- * rounds. */
+/* Makes the prompt, with room for n_more tokens and some of an answer. If it is too long, old messages are removed:
+ * each time about half of the excess, so that a long conversation is cut in a few rounds, and no more is removed than
+ * need be. */
 static err_code render_to_fit(struct conversation *c, size_t n_more, struct chat_prompt *p, size_t *n_dropped,
                               struct err *e)
 {
@@ -202,8 +203,8 @@ static err_code render_to_fit(struct conversation *c, size_t n_more, struct chat
 
 /* ---- evaluating ---------------------------------------------------------------------------------------------- */
 
-/* Brings the session to exactly these tokens, with the logits after the last: what it holds of them already stays. An
- * interrupt is no failure: the session then holds a part of them. */
+/* Brings the session to exactly these tokens, with the logits after the last; their common beginning with what the
+ * session holds is kept. An interrupt is no failure: the session has a part of the tokens then. */
 static err_code bring_to(struct conversation *c, const int32_t *ids, size_t n, struct err *e)
 {
     moebius_session *s = c->opened->session;
@@ -212,7 +213,7 @@ static err_code bring_to(struct conversation *c, const int32_t *ids, size_t n, s
     err_code code = cli_sync_prompt(c->model, s, ids, n, &n_kept, e);
     int64_t first = (int64_t)n_kept, end = moebius_session_pos(s);
     moebius_sampler_forget(c->sampler);
-    (void)moebius_sampler_set_matcher(c->sampler, NULL, NULL); /* what was said before is none of its text */
+    (void)moebius_sampler_set_matcher(c->sampler, NULL, NULL); /* the grammar does not apply to what was said before */
     for (int64_t i = 0; i < end; i++)
         moebius_sampler_accept(c->sampler, ids[i]);
     if (c->form.matcher)
@@ -224,7 +225,8 @@ static err_code bring_to(struct conversation *c, const int32_t *ids, size_t n, s
     return code == ERR_CANCELLED ? ERR_OK : code;
 }
 
-/* The context is full in the middle of an answer: with old messages gone, on with the prompt and what was said. */
+/* Makes room when the context is full in the middle of an answer: removes old messages, and continues from the shorter
+ * prompt and the answer so far. */
 static err_code make_room(struct conversation *c, const int32_t *answer, size_t n_answer, size_t *n_dropped,
                           struct err *e)
 {
@@ -300,12 +302,13 @@ err_code conversation_say(struct conversation *c, const char *text, moebius_repl
     struct chat_prompt p = {0};
     moebius_reply *reply = NULL;
     moebius_error error;
-    size_t n_content = 0, n_reasoning = 0;
+    size_t n_content = 0, n_reasoning = 0, n = 0;
     *turn = (struct conversation_turn){0};
     TRY(add_message(c, "user", text, "", e));
     err_code code = render_to_fit(c, 0, &p, &turn->n_dropped, e);
+    const char *prompt = code == ERR_OK ? moebius_prompt_text(p.rendered, &n) : NULL;
     if (code == ERR_OK &&
-        moebius_reply_open(&reply, c->tmpl, moebius_prompt_text(p.rendered, NULL), fn, user, &error) != MOEBIUS_OK)
+        moebius_reply_open(&reply, c->tmpl, answer_prompt_end(prompt, n), fn, user, &error) != MOEBIUS_OK)
         code = err_adopt(e, &error);
     if (code == ERR_OK) {
         code = answer(c, &p, reply, turn, e);

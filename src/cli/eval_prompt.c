@@ -18,7 +18,7 @@ static bool is_cancel_wanted(void *user)
     return cli_interrupted();
 }
 
-/* From a second on, a line that stays where it is. */
+/* Shows progress after one second, in a line that is overwritten each time. */
 static void show_prompt(void *user, double done)
 {
     enum { FIRST_NS = 1000 * 1000 * 1000, EVERY_NS = 200 * 1000 * 1000 };

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of NVIDIA's the first of the devices. */
+/* The device files of GPU drivers; of NVIDIA's the first one. */
 static const char *const devices[] = {"/dev/dri",       "/dev/kfd",        "/dev/dxg",
                                       "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset"};
 enum { N_DEVICE = sizeof devices / sizeof *devices };
@@ -16,7 +16,7 @@ enum { N_DEVICE = sizeof devices / sizeof *devices };
 const char *gpu_files_default(void)
 {
     const char *asked = getenv("MOEBIUS_GPU");
-    bool any = getenv("MOEBIUS_VULKAN_KIND"); /* tests make devices out to be GPUs */
+    bool any = getenv("MOEBIUS_VULKAN_KIND"); /* in tests other devices count as GPUs */
     for (int i = 0; i < N_DEVICE; i++)
         any = any || access(devices[i], F_OK) == 0;
     if (!asked || !*asked)
@@ -48,8 +48,8 @@ static err_code allow_place_of(struct sandbox *s, const char *path, struct err *
     return sandbox_allow(s, folder, SANDBOX_READ, e);
 }
 
-/* A manifest, and the folder of the library that it names, by its whole path or from the manifest on; a bare name is
- * looked for where all libraries are. */
+/* Allows a manifest, and the folder of the library that it names by an absolute path or one relative to the manifest; a
+ * bare name is found where all libraries are. */
 static err_code allow_manifest(struct sandbox *s, const char *path, struct err *e)
 {
     char library[PATH_MAX];
@@ -65,7 +65,7 @@ static err_code allow_manifest(struct sandbox *s, const char *path, struct err *
     return code;
 }
 
-/* The manifests in a folder, or a manifest itself. */
+/* Allows the manifests in a folder, or a single manifest. */
 static err_code allow_manifests(struct sandbox *s, const char *path, struct err *e)
 {
     char file[PATH_MAX];
@@ -80,7 +80,7 @@ static err_code allow_manifests(struct sandbox *s, const char *path, struct err 
     return code;
 }
 
-/* Of a list of paths, each with `below` added: its manifests. */
+/* Allows the manifests of a list of paths, to each of which `below` is appended. */
 static err_code allow_list(struct sandbox *s, const char *list, const char *below, struct err *e)
 {
     char path[PATH_MAX];
@@ -92,7 +92,8 @@ static err_code allow_list(struct sandbox *s, const char *list, const char *belo
     return ERR_OK;
 }
 
-/* In the folder that a variable names, or in the one that it stands for, below the home folder. */
+/* Allows the manifests in the folder that a variable names or, if it is not set, in the default folder in the home
+ * folder. */
 static err_code allow_home(struct sandbox *s, const char *variable, const char *standard, struct err *e)
 {
     char path[PATH_MAX];

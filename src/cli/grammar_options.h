@@ -1,4 +1,4 @@
-/* The options of commands whose answers follow a grammar, with the names that llama.cpp's have. */
+/* Options that make an answer follow a grammar. They have llama.cpp's names. */
 #ifndef CLI_GRAMMAR_OPTIONS_H
 #define CLI_GRAMMAR_OPTIONS_H
 
@@ -7,7 +7,7 @@
 
 struct grammar_options {
     const char *schema, *schema_file, *gbnf, *gbnf_file;
-    char *text; /* [n] of the one that was chosen, from cli_check_grammar on; NULL: none was */
+    char *text; /* [n] the chosen grammar, which cli_check_grammar reads; NULL: none was chosen */
     size_t n;
 };
 
@@ -21,17 +21,17 @@ struct grammar_options {
     {"--grammar-file", OPT_INPUT, &(g).gbnf_file, "FILE", "the same, from a file", 0, 0, 0, GROUP_FORM}
 /* clang-format on */
 
-/* Reads the grammar that the options ask for and compiles it without a vocabulary, so that what is wrong with it is
- * said before a model is loaded. ERR_USAGE where there is more than one. cli_close_grammar frees what it keeps. */
+/* Reads the grammar that the options name, and compiles it without a vocabulary, so that errors in it are reported
+ * before a model is loaded. ERR_USAGE: there is more than one. cli_close_grammar frees what this keeps. */
 MUST_USE err_code cli_check_grammar(struct grammar_options *o, struct err *e);
-/* Opens that grammar, and prints what of it is not enforced; *out NULL: the options ask for none. */
+/* Compiles that grammar, and prints which parts of it are not enforced. *out NULL: the options name no grammar. */
 MUST_USE err_code cli_open_grammar(const struct grammar_options *o, const moebius_vocab *vocab, moebius_grammar **out,
                                    struct err *e);
 void cli_close_grammar(struct grammar_options *o);
-/* A matcher at the begin of an answer, which the sampler follows from now on. */
+/* Opens a matcher at the beginning of an answer, and attaches it to the sampler. */
 MUST_USE err_code cli_begin_grammar(moebius_grammar *grammar, moebius_sampler *sampler, moebius_matcher **out,
                                     struct err *e);
-/* Why nothing was picked: ERR_OK where the grammar's text has ended. */
+/* Why the sampler picked no token. ERR_OK: the grammar's text has ended. */
 MUST_USE err_code cli_grammar_end(moebius_matcher *matcher, struct err *e);
 
 #endif

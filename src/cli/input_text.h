@@ -1,4 +1,4 @@
-/* Text that is named as a file or piped. */
+/* Reads text from a file or from standard input. */
 #ifndef CLI_INPUT_TEXT_H
 #define CLI_INPUT_TEXT_H
 
@@ -7,9 +7,9 @@
 
 #include "base/err.h"
 
-/* Whether standard input is a file, a pipe or a socket: something that ends, and that somebody has put there. */
+/* Whether standard input is a file, a pipe or a socket, that is, input that somebody has provided and that ends. */
 bool cli_is_piped(void);
-/* `file`, or "-" where none was named and something is piped; NULL: neither. */
+/* Returns `file`; if that is NULL, "-" when something is piped, and else NULL. */
 const char *cli_file_or_piped(const char *file);
 
 /* Reads all of a file, or of standard input for "-". *text is NUL-terminated and owned by the caller (mem_free). */

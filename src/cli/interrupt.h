@@ -1,16 +1,15 @@
-/* Interrupts (Ctrl-C): the first one is noted, and what goes on for long asks for it. */
+/* Interrupts (Ctrl-C): the first one sets a flag, which long work polls. */
 #ifndef CLI_INTERRUPT_H
 #define CLI_INTERRUPT_H
 
 #include <stdbool.h>
 
-/* From now on the first interrupt (Ctrl-C) is noted, and a second one ends the program. An interrupt that was noted
- * before is forgotten. */
+/* From now on the first interrupt sets the flag, and a second one ends the program. Clears the flag. */
 void cli_catch_interrupt(void);
 void cli_release_interrupt(void); /* from now on an interrupt ends the program */
-bool cli_interrupted(void);       /* an interrupt was noted */
-/* While it is on, an interrupt ends the reads of this thread, with EINTR: also one that begins after it, within a
- * second. */
+bool cli_interrupted(void);       /* whether the flag is set */
+/* While this is on, an interrupt makes reads of the calling thread fail with EINTR. That includes a read that begins up
+ * to a second after the interrupt. */
 void cli_end_reads(bool on);
 
 #endif

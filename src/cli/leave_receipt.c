@@ -19,7 +19,7 @@
 
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
 
-/* Appends as far as there is room. */
+/* Appends text as far as there is room. */
 static void add(struct receipt *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 static void add(struct receipt *r, const char *fmt, ...)
 {
@@ -36,7 +36,7 @@ static void add_word(struct receipt *r, const char *name, const char *value)
         add(r, " %s %s", name, value);
 }
 
-/* The flags that decide speed; folders stand as "DIR". */
+/* Writes the options that decide speed; folders are written as "DIR". */
 static void describe_settings(struct receipt *r, const struct model_options *o)
 {
     add(r, "--kv %s", o->kv ? o->kv : "f16");
@@ -73,7 +73,7 @@ static double share_of(uint64_t part, uint64_t rest)
     return part + rest ? (double)part / (double)(part + rest) : 0;
 }
 
-/* Of the experts' bytes that devices hold, those that processors do; *has_gpu: the first device is none. */
+/* The share of the experts' bytes in memory that processors hold. *has_gpu: the first device is a GPU. */
 static double share_beside_gpu(const moebius_engine *g, bool *has_gpu)
 {
     uint64_t on_gpu = 0, beside = 0;
@@ -118,7 +118,8 @@ static void describe(struct receipt *r, const struct model_options *o, const moe
     const char *slash = strrchr(o->path, '/'), *name = slash ? slash + 1 : o->path;
     r->time_s = (int64_t)time(NULL);
     cpu_name(r->machine, sizeof r->machine);
-    (void)printable_line(name, strlen(name), r->model, sizeof r->model); /* whole characters, to be read again */
+    (void)printable_line(name, strlen(name), r->model,
+                         sizeof r->model); /* cut at a whole character, so that it can be read again */
     (void)printable_line(moebius_arch(g), strlen(moebius_arch(g)), r->arch, sizeof r->arch);
     snprintf(r->method, sizeof r->method, "%s", f->method);
     r->fingerprint = moebius_fingerprint(g);
@@ -128,15 +129,15 @@ static void describe(struct receipt *r, const struct model_options *o, const moe
     r->n_prompt = f->n_prompt;
     r->prompt_from = f->prompt_from;
     memcpy(r->rates, f->rates, sizeof r->rates);
-    if (!moebius_engine_device(g, 1, &second)) /* several share the drive, and each knows its part alone */
+    if (!moebius_engine_device(g, 1, &second)) /* several devices share the drive, and each knows only its own reads */
         r->rates[MACHINE_DRIVE] = stats_drive_rate(&c);
-    r->peak_bytes = (uint64_t)stats_peak_bytes() - c.roof_bytes; /* no run needs that */
+    r->peak_bytes = (uint64_t)stats_peak_bytes() - c.roof_bytes; /* measuring the roof is not part of the run */
     find_regime(r, g, &c);
-    if (r->regime != REGIME_STREAM && r->regime != REGIME_TIERED) { /* the roof leaves out what drives give */
+    if (r->regime != REGIME_STREAM && r->regime != REGIME_TIERED) { /* the roof does not include drives */
         r->ceiling[SPEED_DECODE] = r->measured[SPEED_DECODE] > 0 ? f->decode_ceiling : 0;
         r->ceiling[SPEED_PREFILL] = r->measured[SPEED_PREFILL] > 0 ? f->prefill_ceiling : 0;
     }
-    if (c.n_expert_hit + c.n_expert_miss && c.n_expert_read) { /* else what was read was loading */
+    if (c.n_expert_hit + c.n_expert_miss && c.n_expert_read) { /* otherwise all reads were for loading */
         r->read_bytes = c.n_expert_read_bytes;
         r->hit_bytes = c.n_expert_hit * (c.n_expert_read_bytes / c.n_expert_read);
     }
@@ -176,7 +177,7 @@ void cli_leave_receipt(const struct model_options *o, const moebius_engine *engi
         return;
     describe(&r, o, engine, f);
     if (cli_has_stages(engine) && (r.regime == REGIME_RAM || r.regime == REGIME_STREAM))
-        return; /* processors that take turns are no measure of those that compute together */
+        return; /* processors that take turns say nothing about processors that compute together */
     if (leave(&r, &e) != ERR_OK)
         say(LOG_WARN, "no receipt of this run: %s", e.text);
 }
@@ -193,7 +194,7 @@ void cli_leave_texts_receipt(const struct model_options *o, const moebius_engine
         .varies = true,
         .n_prefill = (int64_t)stats->n_prompt,
         .prefill_ns = stats->prefill_ns,
-        .n_decoded = stats->n_guess ? 0 : (int64_t)stats->n_decoded, /* with guesses it depends on what texts say */
+        .n_decoded = stats->n_guess ? 0 : (int64_t)stats->n_decoded, /* with guesses the speed depends on the texts */
         .decode_ns = stats->decode_ns,
         .n_texts = (int64_t)((stats->n_decoded - stats->n_guess_right + n_pass / 2) / n_pass),
         .n_ctx = (int64_t)((stats->n_prompt + stats->n_cached + stats->n_answer / 2) / n_text),

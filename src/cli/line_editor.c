@@ -43,8 +43,8 @@ static char *prompt_of(EditLine *edit)
 #define PASTE_BEGIN "\033[200~"
 #define PASTE_END   "\033[201~"
 
-/* Up to the end of a paste, in which terminals send CR for a new line; the last newline is left to whoever presses
- * Enter. */
+/* Reads up to the end of a paste, in which terminals send CR for newlines. The last newline is dropped, so that the
+ * user presses Enter. */
 static unsigned char take_paste(EditLine *edit, int key)
 {
     enum { N_END = sizeof PASTE_END - 1 };
@@ -92,7 +92,8 @@ static void open_libedit(struct line_editor *l)
     el_set(l->edit, EL_PROMPT, prompt_of);
     el_set(l->edit, EL_EDITOR, "emacs");
     el_set(l->edit, EL_HIST, history, l->history);
-    el_set(l->edit, EL_SIGNAL, 1); /* the window's size, and the terminal as it was when we are stopped */
+    el_set(l->edit, EL_SIGNAL,
+           1); /* follows the window's size, and restores the terminal when the process is stopped */
     el_set(l->edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
     el_wset(l->edit, EL_ADDFN, L"moebius-paste", L"takes what is pasted as one line", take_paste); /* el_set leaks */
     el_set(l->edit, EL_BIND, PASTE_BEGIN, "moebius-paste", NULL);

@@ -25,7 +25,7 @@ err_code line_reader_open(struct line_reader *r, const char *path, size_t max_by
     line_reader_from(r, is_stdin ? STDIN_FILENO : file_open(path, O_RDONLY, 0), path, max_bytes);
     r->owns_fd = !is_stdin;
     struct stat st;
-    if (r->fd >= 0 && fstat(r->fd, &st) == 0 && S_ISDIR(st.st_mode)) /* which fails only when it is read */
+    if (r->fd >= 0 && fstat(r->fd, &st) == 0 && S_ISDIR(st.st_mode)) /* opening a folder works; only reading fails */
         return err_set(e, ERR_IO, "%s: %s", path, strerror(EISDIR));
     return r->fd >= 0 ? ERR_OK : err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
 }
@@ -38,7 +38,7 @@ void line_reader_close(struct line_reader *r)
     *r = (struct line_reader){0};
 }
 
-/* Makes room behind what is held, for a NUL, too. */
+/* Makes room after the bytes that are held, including one for a NUL. */
 static err_code make_room(struct line_reader *r, struct err *e)
 {
     if (r->at)
@@ -48,7 +48,7 @@ static err_code make_room(struct line_reader *r, struct err *e)
     return mem_grow(&r->buf, &r->capacity, r->end + READ_BYTES + 1, 1, r->name, e);
 }
 
-/* Whether there is something to read, or the input's end. */
+/* Sets *is_there to whether there is something to read, or the input has ended; may_wait: waits until then. */
 static err_code wait_for_input(const struct line_reader *r, bool may_wait, bool *is_there, struct err *e)
 {
     struct pollfd p = {.fd = r->fd, .events = POLLIN};
@@ -77,7 +77,7 @@ static err_code read_more(struct line_reader *r, struct err *e)
     return ERR_OK;
 }
 
-/* Gives out n bytes and steps over `skip` more. */
+/* Hands out n bytes, and skips `skip` more. */
 static enum line_status give(struct line_reader *r, size_t n, size_t skip, struct line *line)
 {
     bool is_long = r->is_long || n > r->max_bytes;
@@ -89,7 +89,7 @@ static enum line_status give(struct line_reader *r, size_t n, size_t skip, struc
     return LINE_READ;
 }
 
-/* Of a line that is too long what was read so far goes. */
+/* Drops what was read so far of a line that is too long. */
 static void drop_long(struct line_reader *r)
 {
     if (r->end - r->at <= r->max_bytes)

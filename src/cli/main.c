@@ -60,7 +60,8 @@ static void print_usage(FILE *out)
     help_wrap(out, "To run one model on several machines, see docs/machines.md.", 0, 0, width);
 }
 
-/* The command that was probably meant: a name that begins so, or the nearest; NULL: none. Nobody is led to remove. */
+/* The command that was probably meant: one that begins so, or the most similar one; NULL: none. `rm` is never
+ * suggested. */
 static const char *find_near(const char *name)
 {
     const char *near = hint_command(name);
@@ -78,7 +79,7 @@ static const char *find_near(const char *name)
     return near;
 }
 
-/* Whether a word is what follows a command: an option, a model's file or a name on the Hub. */
+/* Whether a word is an argument rather than a command: an option, a model's file or a name on the Hub. */
 static bool belongs_behind(const char *word)
 {
     static const char end[] = ".gguf";
@@ -99,11 +100,11 @@ static int refuse(const char *name)
     return ERR_USAGE;
 }
 
-/* What was printed must have arrived; where it did not, a success is none. */
+/* Flushes standard output. If that fails, the program fails, even if the command succeeded. */
 static int check_stdout(int exit_code)
 {
     bool failed = fflush(stdout) != 0 || ferror(stdout);
-    if (fclose(stdout) != 0 && errno != EBADF) /* that means closed from the start, with nothing printed */
+    if (fclose(stdout) != 0 && errno != EBADF) /* EBADF: it was closed from the start, and nothing was printed */
         failed = true;
     if (!failed)
         return exit_code;
@@ -131,20 +132,20 @@ static int run(int argc, char **argv)
     return refuse(name);
 }
 
-/* A standard stream that is closed would become the first file that is opened: what is printed would go into it, or it
- * would be read as a prompt. In its place comes a stream that fails as a closed one does. */
+/* Replaces closed standard streams by ones on which reads or writes fail. Otherwise the first file that is opened would
+ * take their place, and output would be written to it, or it would be read as a prompt. */
 static void fill_standard_streams(void)
 {
     static const int modes[] = {[STDIN_FILENO] = O_WRONLY, [STDOUT_FILENO] = O_RDONLY, [STDERR_FILENO] = O_RDONLY};
     for (int fd = 0; fd < (int)(sizeof modes / sizeof *modes); fd++)
         if (fcntl(fd, F_GETFD) < 0 && file_open("/dev/null", modes[fd], 0) != fd)
-            _exit(ERR_IO); /* there is nothing to say it with */
+            _exit(ERR_IO); /* there is no stream to report it on */
 }
 
 int main(int argc, char **argv)
 {
     fill_standard_streams();
-    signal(SIGXFSZ, SIG_IGN); /* writes beyond a limit on files fail, and are reported */
+    signal(SIGXFSZ, SIG_IGN); /* so that writes beyond the limit on file sizes fail and are reported */
     if (argc < 2) {
         print_usage(stderr);
         return ERR_USAGE;

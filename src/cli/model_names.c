@@ -14,7 +14,7 @@
 #include "cli/confine.h"
 #include "cli/pull_view.h"
 
-/* Paths that options and operands point to until the program ends. */
+/* Paths that options and operands point to. They live until the program ends. */
 static struct arena paths;
 
 void model_names_end(void)
@@ -70,7 +70,7 @@ static err_code fetch_apart(const struct hub_places *p, const struct model_name 
         return err_set(e, ERR_FAIL, "%s: a process to fetch it: %s", text, strerror(errno));
     if (child == 0)
         _exit(fetch(p, name, text, no_sandbox));
-    signal(SIGINT, SIG_IGN); /* it says what becomes of an interrupt */
+    signal(SIGINT, SIG_IGN); /* the child reports an interrupt */
     while (waitpid(child, &status, 0) < 0)
         if (errno != EINTR)
             return err_set(e, ERR_FAIL, "%s: the process that fetches it: %s", text, strerror(errno));
@@ -89,12 +89,12 @@ static bool is_offline(const struct option *options, int n_option)
     return o && *(bool *)o->out;
 }
 
-/* What a command takes names for. */
+/* How a command uses names of models. */
 struct taker {
     bool is_off, no_sandbox, fetches_none;
 };
 
-/* Of a model that was found by words of its path alone. */
+/* Handles a model that was found by words of its path only. */
 static void say_which(const struct model_name *name, const char *text, const char *path)
 {
     char shown[PRINTABLE_FORMAT_BYTES];
@@ -123,7 +123,7 @@ static err_code find_or_fetch(struct hub_places *p, const struct model_name *nam
     return *path ? ERR_OK : err_set(e, ERR_FAIL, "%s: it was fetched, and is gone", text);
 }
 
-/* What is neither a file nor an alias nor meant as a file. */
+/* The error for a word that is neither a file nor an alias, and does not look like a file's path. */
 static err_code refuse(const char *word, struct err *e)
 {
     return err_set(e, ERR_IO,
@@ -138,7 +138,7 @@ static bool is_file_name(const char *word)
     return dot && !strcmp(dot, ".gguf");
 }
 
-/* The path of what may be a name. */
+/* The path of a model that may be given by name. */
 static err_code resolve(const char **word, const struct taker *t, struct err *e)
 {
     struct stat st;

@@ -38,13 +38,13 @@ void cli_dirs_close(struct dir_list *l)
     *l = (struct dir_list){0};
 }
 
-/* The place of a word among its choices: an enum of the public header; 0 when it was not given. */
+/* The index of a word among its choices, which is the value of an enum in the public header; 0: it was not given. */
 static int choice(const char *word, const char *second, const char *third)
 {
     return !word ? 0 : !strcmp(word, second) ? 1 : !strcmp(word, third) ? 2 : 0;
 }
 
-/* A GPU where nobody has said anything of devices: not for what is the processor's alone. */
+/* Uses a GPU if no devices were given, unless an option works on processors only. */
 static err_code take_unasked_gpu(const struct model_options *o, moebius_engine_options *out, struct err *e)
 {
     bool is_for_cpu = o->devices || o->split || o->replicas.n_bytes || o->replicas.share > 0 || o->reference ||

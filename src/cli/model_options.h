@@ -1,4 +1,4 @@
-/* The options that every command takes which runs a model, and what they say of an engine and its sessions. */
+/* The options of commands that run a model, and how to open an engine and its sessions by them. */
 #ifndef CLI_MODEL_OPTIONS_H
 #define CLI_MODEL_OPTIONS_H
 
@@ -15,21 +15,21 @@ struct model_options {
     int64_t ram_bytes, state_bytes, vram_bytes;
     struct option_share expert_ram, replicas;
     const char *n_cpu_moe; /* a number, as it was written; NULL: none */
-    bool time_gpus;        /* no option of all commands: bench --ops */
+    bool time_gpus;        /* set by bench --ops alone */
     const char *policy, *usage, *prefetch, *numa, *tuning, *devices, *split, *gpu;
     bool hugetlb, cold, deterministic, no_sandbox, offline, no_receipt;
-    bool quiet; /* neither progress nor statistics; set by commands that have the option */
-    /* Who else is told of loading, in any thread, as moebius_engine_options.progress. NULL: nobody is. */
+    bool quiet; /* show neither progress nor statistics; set by commands that have such an option */
+    /* Also hears of the progress of loading, in any thread (moebius_engine_options.progress). May be NULL. */
     void (*loading)(void *user, uint64_t done_bytes, uint64_t total_bytes);
     void *loading_user;
     moebius_car car;
-    int64_t n_draft; /* guesses of a text's next tokens in a pass at most (texts/draft.h) */
-    bool no_mtp;
+    int64_t n_draft; /* the most guesses of a text's next tokens in a pass (texts/draft.h) */
+    bool no_mtp;     /* don't guess with the model's MTP layer */
 };
 
 /* clang-format off */
-/* Rows for a command's option table. MODEL_OPTIONS are those of all commands that run a model but two: one that tries
- * batches and dispatch itself, and one that sees all experts on the first device. */
+/* Rows for a command's option table. All commands that run a model have MODEL_OPTIONS, except for two that leave some
+ * out: one measures batches and dispatch itself, and one needs all experts on the first device. */
 #define MODEL_OPTIONS(o) MODEL_BASE_OPTIONS(o), MODEL_DEVICE_OPTIONS(o), MODEL_KERNEL_OPTIONS(o)
 #define MODEL_BASE_OPTIONS(o)                                                                                          \
     {"--model,-m", OPT_MODEL, &(o).path, "FILE", "the model: a GGUF file, any part of a split set, or a name; "        \
@@ -117,7 +117,7 @@ struct model_options {
      GROUP_MACHINE}
 /* clang-format on */
 
-/* Directories that were given as "DIR,DIR". */
+/* The directories in an option's value "DIR,DIR". */
 struct dir_list {
     const char *dirs[16]; /* [n], within `text` */
     int n;
@@ -126,21 +126,21 @@ struct dir_list {
 MUST_USE err_code cli_split_dirs(const char *text, struct dir_list *out, struct err *e);
 void cli_dirs_close(struct dir_list *l);
 
-/* ERR_USAGE unless a model is named, and where options don't go together: to be asked before a model is loaded. */
+/* ERR_USAGE if no model is named, or if options contradict each other. Called before a model is loaded. */
 MUST_USE err_code cli_check_model(const struct model_options *o, struct err *e);
-MUST_USE err_code cli_check_draft(const struct model_options *o, struct err *e); /* the second alone */
+MUST_USE err_code cli_check_draft(const struct model_options *o, struct err *e); /* only the contradictions */
 
-/* What the options say of the engine; `store` is borrowed by them, and to be closed in any case. ERR_USAGE when no
- * model was named. */
+/* Makes the engine's options. They borrow from *store, which must be closed even after a failure. ERR_USAGE: no model
+ * was named. */
 MUST_USE err_code cli_engine_options(const struct model_options *o, moebius_engine_options *out, struct dir_list *store,
                                      struct err *e);
 
-/* A moebius_kv_type by the name that --kv gives it, which has been checked; NULL: f16. */
+/* The moebius_kv_type for a value of --kv, which has been checked; NULL: f16. */
 int cli_kv_type(const char *name);
-/* What the options say of sessions, but for the context. */
+/* Makes the options of sessions, except for the context size. */
 MUST_USE err_code cli_session_options(const struct model_options *o, moebius_session_options *out, struct err *e);
 
-/* How many GPUs "vulkan:0,vulkan:1,..." names, from the first one on; 0: it names others, or something else. */
+/* How many GPUs `devices` names if it is "vulkan:0,vulkan:1,..." without gaps; 0: it has another form. */
 int cli_count_gpus(const char *devices);
 
 #endif

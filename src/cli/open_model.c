@@ -18,7 +18,7 @@ static void load_progress(void *user, uint64_t done, uint64_t total)
         p->options->loading(p->options->loading_user, done, total);
 }
 
-/* A longer context than the model was trained with runs, but not well. */
+/* Warns about a context that is longer than the one the model was trained with: it works, but not well. */
 static void check_context(const struct model_options *o, const moebius_engine *engine)
 {
     int64_t n_train = moebius_n_ctx_train(engine);

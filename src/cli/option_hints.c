@@ -6,9 +6,9 @@
 #include "base/near.h"
 
 struct foreign {
-    const char *names;   /* between commas */
-    const char *ours;    /* an option, maybe with more behind a comma or a space, or a sentence */
-    const char *command; /* of ours that this is said of alone; NULL: all */
+    const char *names;   /* other programs' names, separated by commas */
+    const char *ours;    /* our option, maybe followed by a comma or a space and more text, or a sentence */
+    const char *command; /* the only command that this applies to; NULL: all */
 };
 
 static const struct foreign options_elsewhere[] = {
@@ -85,7 +85,7 @@ static const struct foreign commands_elsewhere[] = {
 
 #define N_FOREIGN(list) (sizeof(list) / sizeof *(list))
 
-/* What stands beside a name, which may be as long as `between`, for a command of ours; NULL: nothing does. */
+/* The hint for a name of another program, in one of our commands; NULL: there is none. */
 static const char *find_foreign(const struct foreign *list, size_t n_list, const char *command, const char *name,
                                 size_t n)
 {
@@ -103,7 +103,7 @@ const char *hint_command(const char *name)
     return find_foreign(commands_elsewhere, N_FOREIGN(commands_elsewhere), "", name, strlen(name));
 }
 
-/* The form of an option's name that is nearest to a word, or that begins with it; NULL: none is near. */
+/* The form of an option's name that begins with a word or is most similar to it; NULL: none is similar. */
 static const struct option *find_near(const struct option *options, int n_option, const char *word)
 {
     const struct option *near = NULL;

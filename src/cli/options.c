@@ -12,7 +12,7 @@
 #include "cli/completions.h"
 #include "cli/option_hints.h"
 
-enum { MOST_OPTIONS = 128 }; /* of a command */
+enum { MOST_OPTIONS = 128 }; /* that a command may have */
 
 int cli_exit(const struct command *c, err_code code, const struct err *e)
 {
@@ -58,7 +58,7 @@ static err_code set_number(const struct option *o, const char *word, const char 
 {
     char *end;
     double f = o->kind == OPT_FLOAT ? strtod(value, &end) : (double)strtoll(value, &end, 10);
-    if (end == value || *end || isnan(f)) /* one that is too large for its type is out of range, too */
+    if (end == value || *end || isnan(f)) /* numbers too large for their type are caught as out of range below */
         return err_set(e, ERR_USAGE, "%s %s: expected %s", word, value,
                        o->kind == OPT_FLOAT ? "a number" : "a whole number");
     if (f < o->min || f > o->max)
@@ -155,13 +155,13 @@ const struct option *options_find(const struct option *options, int n_option, co
     return NULL;
 }
 
-/* Whether an option's value is a number, which may stand right behind its letter: -n5. */
+/* Whether an option's value is a number, which may follow its letter directly: -n5. */
 static bool takes_number(const struct option *o)
 {
     return o->kind == OPT_INT || o->kind == OPT_INT32 || o->kind == OPT_FLOAT || o->kind == OPT_SIZE;
 }
 
-/* How many bytes of a word name its option: those before "=", or the letter before a number. */
+/* The length of the option's name in a word: up to "=", or the letter before a number. */
 static size_t name_length(const struct option *options, int n_option, const char *word)
 {
     size_t n = strcspn(word, "=");
@@ -171,7 +171,7 @@ static size_t name_length(const struct option *options, int n_option, const char
     return o && takes_number(o) ? 2 : n;
 }
 
-/* The option that argv[*i] names, set, and noted as given; a value that is the next word is stepped over. */
+/* Sets the option that argv[*i] names, and notes that it was given. If the next word is its value, *i is advanced. */
 static err_code parse_option(const struct command *c, const struct option *options, int n_option, int argc, char **argv,
                              int *i, bool *is_given, struct err *e)
 {
@@ -234,7 +234,7 @@ static void drop_word(int *n_word, char **argv, int at)
     *n_word -= 1;
 }
 
-/* Words that stand for options: the model's name, and "-" for standard input. */
+/* Sets the options that are given as plain words: the model's name, and "-" for standard input. */
 static err_code take_words(const struct command *c, const struct option *options, int n_option, int *n_word,
                            char **argv, struct err *e)
 {
@@ -253,11 +253,12 @@ static err_code take_words(const struct command *c, const struct option *options
     return ERR_OK;
 }
 
-/* --help and --version, and the forms of help that are for programs. */
+/* Handles --help and --version, and the forms of help for programs. */
 static bool is_answered(const struct command *c, const struct option *options, int n_option, const char *word,
                         char **argv)
 {
-    bool known = options_find(options, n_option, word, strlen(word)) != NULL; /* a command's own */
+    bool known =
+        options_find(options, n_option, word, strlen(word)) != NULL; /* the command has an option of this name itself */
     if (!strcmp(word, "--help") || (!known && !strcmp(word, "-h")))
         help_print(c, options, n_option);
     else if (!strcmp(word, "--help=table"))

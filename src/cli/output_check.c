@@ -10,7 +10,7 @@
 
 #include "base/split_set.h"
 
-/* What an option names; NULL: nothing, or a standard stream. */
+/* The file that an option names; NULL: none, or a standard stream. */
 static const char *value_of(const struct option *o)
 {
     const char *value = *(const char **)o->out;
@@ -23,7 +23,7 @@ static bool is_file(const char *path, const struct stat *file)
     return stat(path, &st) == 0 && st.st_dev == file->st_dev && st.st_ino == file->st_ino;
 }
 
-/* Whether a model has the file, in one of its parts. */
+/* Whether a file is one of the parts of a model. */
 static bool has_part(const char *path, const struct stat *file)
 {
     struct split_set s;
@@ -61,8 +61,8 @@ static const struct option *find_reader(const struct option *options, int n_opti
 
 /* Where an output goes. */
 struct output_place {
-    struct stat at;   /* what is there: the file, or else its folder */
-    const char *name; /* in the folder; "": the file is there */
+    struct stat at;   /* of the file or, if there is none, of its folder */
+    const char *name; /* the file's name in that folder; "": the file exists */
 };
 
 static bool is_standard_stream(const struct stat *file)
@@ -74,7 +74,7 @@ static bool is_standard_stream(const struct stat *file)
     return false;
 }
 
-/* Refuses what no file can be made for. */
+/* Refuses an output that can't be created. */
 static err_code find_place(const struct option *o, struct output_place *out, struct err *e)
 {
     char folder[PATH_MAX] = ".";
@@ -97,13 +97,13 @@ static err_code find_place(const struct option *o, struct output_place *out, str
     return ERR_OK;
 }
 
-/* The output before number `n_before` that goes to the same place; NULL: none does. */
+/* The earlier output, among the first n_before, that goes to the same place; NULL: none does. */
 static const struct option *find_writer(const struct option *options, int n_before, const struct output_place *place,
                                         struct err *e)
 {
     struct output_place other;
     if (!*place->name && (!S_ISREG(place->at.st_mode) || is_standard_stream(&place->at)))
-        return NULL; /* devices, FIFOs and streams take what comes from all */
+        return NULL; /* devices, FIFOs and streams may take several outputs */
     for (int i = 0; i < n_before; i++)
         if (options[i].kind == OPT_OUTPUT && value_of(&options[i]) && find_place(&options[i], &other, e) == ERR_OK &&
             other.at.st_dev == place->at.st_dev && other.at.st_ino == place->at.st_ino &&

@@ -11,14 +11,14 @@ static double milliseconds(int64_t ns)
     return (double)ns / 1e6;
 }
 
-/* Of an expert that the place computed, microseconds; 0: not known. */
+/* Microseconds for each expert that the place computed; 0: not known. */
 static double expert_us(const moebius_place_stats *s)
 {
     uint64_t n = s->n_found + s->n_read;
     return n ? (double)s->compute_ns / 1e3 / (double)n : 0;
 }
 
-/* What the slots of a cache are used for, in words. */
+/* A description of what the slots of a cache are used for. */
 static const char *cache_use(const moebius_place *p)
 {
     if (p->is_off_decode && p->is_off_prompts)
@@ -26,7 +26,7 @@ static const char *cache_use(const moebius_place *p)
     return p->is_off_decode ? "off for decoding" : p->is_off_prompts ? "off for prompts" : "on";
 }
 
-/* Of its experts, what other places have, too: how many, and of the rows computed here how many are of these. */
+/* Prints how many of a place's experts other places have, too, and the share of its rows that are of these experts. */
 static void print_replicas(const moebius_place *p, const moebius_place_stats *s, FILE *f)
 {
     fprintf(f, " | %" PRIu64 " are replicas, %.1f%% of rows", p->n_replica,
@@ -66,7 +66,7 @@ static void print_place(const moebius_engine *engine, int i, FILE *f)
     fprintf(f, "\n");
 }
 
-/* What each device has, where they divide the layers. */
+/* Prints what each device has, if several divide the layers. */
 static void print_stages(const moebius_engine *engine, FILE *f)
 {
     moebius_device d;

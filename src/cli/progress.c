@@ -20,7 +20,7 @@ bool cli_progress(void *progress, uint64_t done, uint64_t total)
     enum { EVERY_NS = 100 * 1000 * 1000 };
     struct progress *p = progress;
     int64_t now = clock_ns(), last = atomic_load(&p->shown_ns);
-    /* one thread prints, and what is over at once shows nothing */
+    /* only one thread prints, and work that is done at once shows nothing */
     if (p->what && now - last >= EVERY_NS && atomic_compare_exchange_strong(&p->shown_ns, &last, now))
         say_progress(
             "%s %5.1f%% of %s, %.2f GB/s, %s left ", p->what, 100.0 * (double)done / (double)total, units_size(total).s,

@@ -39,7 +39,8 @@ err_code cli_parse_ids(const char *text, int32_t **ids, size_t *n, struct err *e
     return ERR_OK;
 }
 
-/* Exactly one form of prompt, or none where a saved text goes on: with what is piped in place of one. */
+/* Checks that there is exactly one form of prompt, or none if a saved text is continued. Standard input counts if it is
+ * piped. */
 static err_code choose_prompt(const struct prompt_options *p, struct prompt_options *out, struct err *e)
 {
     *out = *p;
@@ -63,7 +64,7 @@ err_code cli_check_prompt(const struct prompt_options *p, struct err *e)
     return ERR_OK;
 }
 
-/* The text of a prompt that was chosen. */
+/* The text of the prompt. */
 static err_code prompt_text(const struct prompt_options *p, char **text, size_t *n, struct err *e)
 {
     if (p->file)
@@ -95,7 +96,7 @@ err_code cli_prompt(const struct prompt_options *p, const moebius_vocab *vocab, 
     return status == MOEBIUS_OK ? ERR_OK : err_adopt(e, &error);
 }
 
-/* CR LF to LF, in place; the new length. */
+/* Converts CR LF to LF in place; returns the new length. */
 static size_t unify_line_ends(char *text, size_t n)
 {
     size_t kept = 0;

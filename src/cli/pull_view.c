@@ -26,7 +26,7 @@ static void show_time(char *out, size_t n, double seconds)
 static void on_progress(void *user, uint64_t n_there, uint64_t n_bytes)
 {
     enum { EVERY_NS = 200 * 1000 * 1000 };
-    const double weight = 0.1; /* of the last fifth of a second */
+    const double weight = 0.1; /* of the newest measurement, a fifth of a second, in the moving average */
     struct pull_view *v = user;
     char left[40];
     int64_t now = clock_ns();

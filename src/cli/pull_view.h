@@ -1,5 +1,4 @@
-/* What a person sees of a model that is being fetched: lines, and on a terminal how far it is, how fast, and how long
- * it will take. */
+/* Shows the download of a model: messages, and on a terminal how much is done, the speed, and the time left. */
 #ifndef CLI_PULL_VIEW_H
 #define CLI_PULL_VIEW_H
 
@@ -9,9 +8,9 @@ enum { PULL_RETRIES = 8 };
 
 struct pull_view {
     bool is_terminal;
-    int64_t shown_ns;
-    uint64_t n_shown; /* bytes that were there then */
-    double rate;      /* bytes a second, lately; 0: not known */
+    int64_t shown_ns; /* when progress was last shown */
+    uint64_t n_shown; /* bytes downloaded at that time */
+    double rate;      /* recent bytes a second; 0: not known */
 };
 
 /* Catches interrupts until pull_view_end, which clears the line of progress. */

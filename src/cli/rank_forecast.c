@@ -5,7 +5,7 @@
 #include "cli/rank_run.h"
 #include "jobs/forecast.h"
 
-/* The time of rank 0's operations but for experts, all rounds. */
+/* The time of rank 0's operations without experts, over all rounds. */
 static double other_s(const struct bench_result *r)
 {
     double ns = 0;
@@ -15,7 +15,7 @@ static double other_s(const struct bench_result *r)
     return ns / 1e9;
 }
 
-/* n_row: of all ranks, of experts without replicas. */
+/* n_row: rows of all ranks, of experts without replicas. */
 static void fill_rank(struct forecast_rank *to, int rank, const moebius_place_stats *did, uint64_t n_row)
 {
     double own = (double)(did->n_row - did->n_replica_row);

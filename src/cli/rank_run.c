@@ -7,7 +7,8 @@
 
 static moebius_ranks *ranks;
 
-/* The run can't go on, and what the other threads do takes longer than what started the processes gives them. */
+/* Ends the process at once: the run can't go on, and waiting for the other threads would take longer than the launcher
+ * allows. */
 static void end_now(void *user, const char *sentence)
 {
     fprintf(stderr, "moebius: %s\n", sentence);
@@ -33,7 +34,7 @@ moebius_ranks *rank_run_ranks(void)
     return ranks;
 }
 
-/* What goes wrong is said by rank 0; what is noteworthy here alone is said here. */
+/* Errors are reported by rank 0; each rank reports what concerns only itself. */
 static void print_warning(void *user, enum moebius_log_level level, const char *line)
 {
     if (level == MOEBIUS_LOG_WARN)

@@ -9,15 +9,15 @@
 #include "cli/open_model.h"
 #include "cli/say.h"
 
-/* The least context that a plan knows. */
+/* The shortest context that plans know. */
 enum { LEAST_CTX = 256 };
 
-/* The context where no plan chooses it and layers are divided among devices. */
+/* The context if no plan chooses it, and layers are divided among devices. */
 enum { STAGES_CTX = 8192 };
 
 /* ---- beginning --------------------------------------------------------------------------------------------------- */
 
-/* Counts that a plan goes by; a file that the run will only make has none. */
+/* The file of counts for the plan; a file that the run will only create does not count. */
 static const char *usage_of(const struct model_options *o)
 {
     if (o->cold || (o->usage && access(o->usage, F_OK) != 0))
@@ -104,7 +104,7 @@ static void take(struct receipt *r, const moebius_plan *p, enum speed_of of)
     r->forecast_high[of] = high;
 }
 
-/* Of all choices, those that GPUs computed; of a single place all that were not read. */
+/* The share of all choices that GPUs computed; 1 with a single place. */
 static double gpu_share(const moebius_engine *engine)
 {
     uint64_t on_gpu = 0, all = 0;
@@ -122,7 +122,7 @@ static double gpu_share(const moebius_engine *engine)
 void run_plan_fill(struct receipt *r, const struct model_options *o, const moebius_engine *engine)
 {
     moebius_plan *p;
-    bool is_offload = r->regime == REGIME_OFFLOAD; /* whose place in the regime is something else */
+    bool is_offload = r->regime == REGIME_OFFLOAD; /* its place in the regime is defined differently */
     bool is_reading = r->regime == REGIME_STREAM || r->regime == REGIME_TIERED || (r->at > 0 && !is_offload);
     double on_gpu = r->regime == REGIME_TIERED ? fmin(gpu_share(engine), 1 - r->at) : 0;
     const moebius_plan_options options = {.n_ctx = r->n_ctx > LEAST_CTX ? r->n_ctx : LEAST_CTX,
@@ -141,9 +141,10 @@ void run_plan_fill(struct receipt *r, const struct model_options *o, const moebi
                                           .drive_per_s = r->rates[MACHINE_DRIVE],
                                           .receipts = ""};
     if (moebius_engine_plan(&p, engine, &options, NULL) != MOEBIUS_OK)
-        return; /* nothing is known of it */
+        return; /* there is no plan */
     bool is_cpu = r->regime == REGIME_RAM || r->regime == REGIME_STREAM;
-    if (is_cpu || !strcmp(moebius_plan_regime(p), regime_name(r->regime))) { /* else it works in the host's memory */
+    if (is_cpu ||
+        !strcmp(moebius_plan_regime(p), regime_name(r->regime))) { /* otherwise it works in the host's memory */
         take(r, p, SPEED_DECODE);
         take(r, p, SPEED_PREFILL);
         r->planned_bytes = moebius_plan_ram_bytes(p);

@@ -12,7 +12,7 @@ struct sampling_options cli_default_sampling(void)
     return (struct sampling_options){.sampler = moebius_default_sampler_options(), .seed = -1};
 }
 
-/* Reads "ID+X" or "ID-X" up to a comma or the end, and steps behind it. False: it is something else. */
+/* Parses "ID+X" or "ID-X" up to a comma or the end, and advances past it. False: the text is something else. */
 static bool parse_bias(const char **text, moebius_logit_bias *out)
 {
     char *end;
@@ -52,7 +52,7 @@ err_code cli_check_sampling(struct sampling_options *o, struct err *e)
     return ERR_OK;
 }
 
-/* What --dry-sequence-breaker says, in place of the defaults. */
+/* Replaces the default sequence breakers by those of --dry-sequence-breaker. */
 static void set_breakers(const struct option_list *given, moebius_sampler_options *o)
 {
     if (given->n == 0)

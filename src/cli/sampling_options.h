@@ -1,4 +1,4 @@
-/* The options of commands that generate text: how tokens are chosen. */
+/* The sampling options of commands that generate text. */
 #ifndef CLI_SAMPLING_OPTIONS_H
 #define CLI_SAMPLING_OPTIONS_H
 
@@ -17,12 +17,12 @@ struct sampling_options {
 
 struct sampling_options cli_default_sampling(void);
 
-/* Takes in what was given as text; to be called once, before the model is opened. */
+/* Parses the options that were given as text. Called once, before the model is opened. */
 MUST_USE err_code cli_check_sampling(struct sampling_options *o, struct err *e);
 
-/* What the library takes, borrowed from `o`. Chooses o->seed where none was given. */
+/* Makes the library's options, which borrow from *o. Chooses o->seed if none was given. */
 MUST_USE err_code cli_sampler_options(struct sampling_options *o, moebius_sampler_options *out, struct err *e);
-/* The same, opened. */
+/* Opens a sampler with these options. */
 MUST_USE err_code cli_open_sampler(struct sampling_options *o, const moebius_engine *engine, moebius_sampler **out,
                                    struct err *e);
 

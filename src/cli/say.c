@@ -13,14 +13,14 @@
 #include "base/json_text.h"
 #include "base/mem.h"
 
-enum { PIECE_BYTES = PIPE_BUF }; /* a pipe that has room at all has room for so many */
+enum { PIECE_BYTES = PIPE_BUF }; /* a pipe that polls as writable has room for so many */
 
 static struct {
-    pthread_mutex_t lock; /* of what follows, and of standard error */
+    pthread_mutex_t lock; /* guards what follows, and standard error */
     bool is_log, is_json;
-    bool is_torn;  /* a long line was written as far as there was room */
-    size_t n_lost; /* lines since the last that was written */
-    int n_shown;   /* bytes of the line of progress */
+    bool is_torn;  /* the last line was written only in part, for lack of room */
+    size_t n_lost; /* lines lost since the last one that was written */
+    int n_shown;   /* bytes of the progress line that is shown */
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* ---- making lines ------------------------------------------------------------------------------------------------ */
@@ -46,7 +46,7 @@ static char *make_line(enum log_level level, const char *text)
 
 /* ---- writing lines; with the lock -------------------------------------------------------------------------------- */
 
-/* Whether all was written; *n: how much. */
+/* Whether everything was written; *n: how many bytes were. */
 static bool write_now(const char *text, size_t *n)
 {
     const size_t n_all = *n;
@@ -63,7 +63,7 @@ static bool write_now(const char *text, size_t *n)
     return true;
 }
 
-/* The newline takes the place of the end. */
+/* Replaces the final NUL by a newline. */
 static bool write_line(char *line)
 {
     size_t n_end = 1, n = strlen(line) + 1;

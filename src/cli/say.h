@@ -1,6 +1,6 @@
-/* Lines on standard error, whole whatever the thread. A command waits until they are written; a server must not, as
- * one that waits for who reads its log answers nobody: there lines that can't be written at once are left out, and the
- * next one that can be says how many those were. */
+/* Prints lines on standard error. Lines of different threads do not mix. A command waits until a line is written. A
+ * server must not, or whoever reads its log slowly would block it: there, lines that can't be written at once are
+ * dropped, and the next line says how many were. */
 #ifndef CLI_SAY_H
 #define CLI_SAY_H
 
@@ -9,16 +9,15 @@
 #include "base/err.h"
 #include "base/log.h"
 
-/* Writes a line, of which warnings say that they are some; it needs no newline of its own. */
+/* Prints a line; warnings are marked as such. The text needs no newline at its end. */
 void say(enum log_level level, const char *fmt, ...) PRINTF_LIKE(2, 3);
-/* The same of a line as it is, which is JSON already where the log is. */
+/* Prints a line unchanged. If the log is JSON, the line must be, too. */
 void say_line(const char *line);
-/* Shows how far the work is, where standard error is a terminal: in a line that the next one takes the place of, and
- * that others clear. */
+/* Shows progress if standard error is a terminal: in a line that the next call replaces, and that other lines clear. */
 void say_progress(const char *fmt, ...) PRINTF_LIKE(1, 2);
-void say_progress_end(void); /* clears it */
-/* From now on standard error is a server's log. is_json: lines are objects, with "level", "message" and "time". To be
- * called before other threads write. */
+void say_progress_end(void); /* clears that line */
+/* Makes standard error a server's log. is_json: its lines are objects with "level", "message" and "time". Must be
+ * called before other threads print. */
 void say_to_log(bool is_json);
 
 #endif

@@ -61,7 +61,7 @@ static err_code add_receipt(json_t *list, const struct receipt *r, struct err *e
     return json_array_append_new(list, object) == 0 ? ERR_OK : err_nomem(e, sizeof *r, "a receipt");
 }
 
-/* Lines that can't be read are passed over: `moebius receipts` says what is wrong with them. */
+/* Lines that can't be read are skipped; `moebius receipts` reports them. */
 err_code serve_report_receipts(void *user, json_t **out, struct err *e)
 {
     struct receipt *list = NULL;

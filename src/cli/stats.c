@@ -27,7 +27,7 @@ static double percent(uint64_t part, uint64_t all)
     return all ? 100 * (double)part / (double)all : 0;
 }
 
-/* What cache-aware routing did to the tokens that were computed one by one. */
+/* Prints what cache-aware routing did for tokens that were computed one by one. */
 static void print_substitutes(FILE *f, const moebius_counters *c, const moebius_counters *b)
 {
     uint64_t n = c->n_substituted - b->n_substituted, hit = c->n_decode_hit - b->n_decode_hit;
@@ -88,7 +88,7 @@ static double mean_ratio(const moebius_counters *c)
     return c->n_substituted ? c->substitute_ratio_sum / (double)c->n_substituted : 0;
 }
 
-/* What each device holds; NULL: no memory. */
+/* The figures of each device, as JSON; NULL: no memory. */
 static json_t *devices(const moebius_engine *engine)
 {
     json_t *all = json_array();

@@ -51,7 +51,7 @@ static bool is_in(const struct code_range *ranges, size_t n, uint32_t c)
     return false;
 }
 
-/* The columns that terminals give to a character: the ranges of East Asian width and of what joins others. */
+/* The number of columns that a character takes on terminals: by East Asian width and combining characters. */
 static int character_columns(const char *character)
 {
     static const struct code_range none[] = {{0x300, 0x36f}, {0x200b, 0x200f}, {0xfe00, 0xfe0f}, {0x1f3fb, 0x1f3ff}};
@@ -95,7 +95,7 @@ static void flush_word(struct terminal_text *t)
     t->n_word = t->word_columns = 0;
 }
 
-/* Appends to the word what may be a character or a style. */
+/* Appends a character or a style to the word. */
 static void add_to_word(struct terminal_text *t, const char *s, int n_columns)
 {
     enum { STYLES_BYTES = 64 };
@@ -131,11 +131,11 @@ static void put_plain(struct terminal_text *t, const char *character)
         return;
     }
     add_to_word(t, character, n);
-    if (n == 2) /* such scripts break anywhere */
+    if (n == 2) /* scripts with wide characters break anywhere */
         flush_word(t);
 }
 
-/* A character of fenced code: spaces count, and lines go on at the edge. */
+/* A character of fenced code, where spaces are kept and long lines continue at the edge. */
 static void put_code(struct terminal_text *t, const char *character)
 {
     bool tab = character[0] == '\t';
@@ -149,7 +149,7 @@ static void put_code(struct terminal_text *t, const char *character)
 
 /* ---- *, _ and ` ---------------------------------------------------------------------------------------------- */
 
-/* Whether a run of marks that is on may end, or one that is off may begin, before the character `next`. */
+/* Whether an open emphasis may end, or a new one begin, before the character `next`. */
 static bool may_change(const struct terminal_text *t, bool is_on, char next)
 {
     bool space_before = isspace((unsigned char)t->before), space_next = isspace((unsigned char)next);
@@ -158,7 +158,7 @@ static bool may_change(const struct terminal_text *t, bool is_on, char next)
     return is_on ? !space_before && !isalnum((unsigned char)next) : !isalnum((unsigned char)t->before) && !space_next;
 }
 
-/* What a run of marks means is known when the character after it is. */
+/* Decides what a run of marks means, once the character after it is known. */
 static void end_marks(struct terminal_text *t, char next)
 {
     char mark[2] = {t->mark, 0};
@@ -215,7 +215,7 @@ static enum line_start classify_run(const char *s, char c, int most)
     return c == '#' ? START_HEADING : n == 1 ? START_BULLET : START_TEXT;
 }
 
-/* What a line is, as far as its beginning tells. */
+/* What kind of line it is, as far as its beginning shows. */
 static enum line_start classify(const struct terminal_text *t)
 {
     const char *s = t->start + strspn(t->start, " ");
@@ -243,7 +243,7 @@ static bool is_rule(const char *s)
     return n >= 3 && !s[n];
 }
 
-/* The beginning is no mark: it is text like the rest. */
+/* The beginning of the line is no mark, but text. */
 static void put_start(struct terminal_text *t, const char *s)
 {
     for (; *s; s++) {
@@ -327,7 +327,7 @@ static void end_line(struct terminal_text *t)
 void terminal_text_put(struct terminal_text *t, const char *character)
 {
     if (character[0] == '\n') {
-        bool was_fence = t->in_info; /* whose marks leave no line */
+        bool was_fence = t->in_info; /* the line of a fence is not shown */
         t->in_info = false;
         end_line(t);
         if (!was_fence)
@@ -376,10 +376,10 @@ void terminal_text_status(struct terminal_text *t, const char *status)
 {
     if (!status && !t->has_status)
         return;
-    fputs("\n\033[1A\r", t->out); /* there is a line below from here on, by scrolling if it must be */
+    fputs("\n\033[1A\r", t->out); /* makes sure that there is a line below, by scrolling if need be */
     if (t->column)
         fprintf(t->out, "\033[%dC", t->column);
-    fputs("\0337\n\r\033[K", t->out); /* and the place and style are kept meanwhile */
+    fputs("\0337\n\r\033[K", t->out); /* saves cursor and style */
     if (status)
         fprintf(t->out, "\033[0m\033[2m%.*s", t->width, status);
     fputs("\0338", t->out);

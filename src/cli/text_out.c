@@ -12,7 +12,7 @@ void text_out_open(struct text_out *t, FILE *stream, bool raw)
     *t = (struct text_out){.stream = stream, .is_raw = raw || !isatty(fileno(stream))};
 }
 
-/* Writes the characters that `part` holds, but for the beginning of one. */
+/* Writes the whole characters in `part`; an incomplete one at its end stays. */
 static void show(struct text_out *t, bool is_end)
 {
     while (t->n_part && (is_end || utf8_unfinished(t->part, t->n_part) < t->n_part)) {

@@ -1,5 +1,6 @@
 #include "grammar/formula.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 bool formulas_open(struct formulas *f)
@@ -39,8 +40,19 @@ uint32_t formula_not(struct formulas *f, uint32_t x)
     return w[0] == FORMULA_NOT ? w[1] : add(f, words, 2);
 }
 
+static int compare(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
 static void sort(uint32_t *xs, uint32_t n)
 {
+    enum { FEW = 32 }; /* insertion is faster up to about so many */
+    if (n > FEW) {
+        qsort(xs, n, sizeof *xs, compare);
+        return;
+    }
     for (uint32_t i = 1; i < n; i++) {
         uint32_t x = xs[i], j = i;
         for (; j > 0 && xs[j - 1] > x; j--)

@@ -5,7 +5,13 @@
 #include "grammar/schema.h"
 #include "grammar/vocab_trie.h"
 
-enum { GBNF_MAX_NESTING = 200, GBNF_MAX_NAME = 200, GBNF_MAX_LEFT = 4000 /* groups, repetitions and rules */ };
+enum {
+    GBNF_MAX_NESTING = 200,
+    GBNF_MAX_REPEATS = 8, /* of one atom: ((x*)+)? without its parentheses has three */
+    GBNF_MAX_NAME = 200,
+    GBNF_MAX_LEFT = 4000, /* groups, repetitions and rules */
+    GBNF_MAX_PASSES = 64, /* over all rules, until what is known of them changes no more */
+};
 
 struct rule {
     struct text_ref name;
@@ -20,6 +26,7 @@ struct parser {
     const struct grammar_vocab *vocab; /* NULL: bytes only */
     struct exprs x;
     LIST(struct rule) rules;
+    struct intern rule_numbers; /* the number of each rule's name */
     LIST(uint32_t) stack;
     LIST(struct char_range) ranges;
     LIST(char) text; /* of the literal that is being read */
@@ -96,10 +103,11 @@ static err_code rule_number(struct parser *p, struct text_ref name, uint32_t *nu
 {
     if (name.n > GBNF_MAX_NAME)
         return bad(p, "a rule's name is too long");
-    for (*number = 0; *number < p->rules.n; ++*number)
-        if (text_ref_compare(&p->rules.at[*number].name, &name) == 0)
-            return ERR_OK;
-    return LIST_PUSH(&p->rules, (struct rule){.name = name, .line = p->line}) ? ERR_OK : no_memory(p);
+    *number = intern_text(&p->rule_numbers, name.s, name.n);
+    if (*number < p->rules.n)
+        return ERR_OK;
+    bool is_added = *number != INTERN_NONE && LIST_PUSH(&p->rules, (struct rule){.name = name, .line = p->line});
+    return is_added ? ERR_OK : no_memory(p);
 }
 
 /* ---- literals and classes -------------------------------------------------------------------------------------- */
@@ -322,7 +330,7 @@ static err_code parse_repeated(struct parser *p, uint32_t *node)
 {
     uint32_t min, max;
     TRY(parse_atom(p, node));
-    for (int n = 0; n < GBNF_MAX_NESTING; n++) {
+    for (int n = 0; n <= GBNF_MAX_REPEATS; n++) {
         skip_space(p);
         if (take(p, "*"))
             min = 0, max = EXPR_MANY;
@@ -464,6 +472,33 @@ static err_code check_left(struct parser *p, uint32_t rule, int depth)
     return ERR_OK;
 }
 
+/* Finds out again whether a rule's text may be empty, and whether it may end. Returns whether that has changed. */
+static bool update_rule(struct parser *p, uint32_t rule)
+{
+    struct rule *r = &p->rules.at[rule];
+    bool nullable = is_nullable(p, r->body), ends = can_end(p, r->body);
+    bool has_changed = nullable != r->nullable || ends != r->ends;
+    r->nullable = nullable;
+    r->ends = ends;
+    return has_changed;
+}
+
+/* Rules mostly use those that come after them, so the first pass goes backwards. */
+static err_code update_rules(struct parser *p, uint32_t n)
+{
+    bool again = true;
+    for (int pass = 0; again && pass < GBNF_MAX_PASSES; pass++) {
+        again = false;
+        for (uint32_t i = 0; i < n; i++)
+            again |= update_rule(p, pass % 2 ? i : n - 1 - i);
+    }
+    return !again
+               ? ERR_OK
+               : err_set(p->e, ERR_LIMIT,
+                         "grammar: its rules use each other back and forth too often; put each rule before those that "
+                         "it uses");
+}
+
 static err_code check_rules(struct parser *p, uint32_t *root)
 {
     struct text_ref root_name = {"root", 4};
@@ -475,16 +510,7 @@ static err_code check_rules(struct parser *p, uint32_t *root)
     TRY(rule_number(p, root_name, root));
     if (*root == n)
         return err_set(p->e, ERR_FORMAT, "grammar: there is no rule root");
-    for (bool again = true; again;) {
-        again = false;
-        for (uint32_t i = 0; i < n; i++) {
-            struct rule *r = &p->rules.at[i];
-            bool nullable = is_nullable(p, r->body), ends = can_end(p, r->body);
-            again |= nullable != r->nullable || ends != r->ends;
-            r->nullable = nullable;
-            r->ends = ends;
-        }
-    }
+    TRY(update_rules(p, n));
     for (uint32_t i = 0; i < n; i++) {
         if (!p->rules.at[i].ends)
             return err_set(p->e, ERR_FORMAT, "grammar, line %d: no text of the rule %.*s ever ends",
@@ -528,6 +554,7 @@ err_code gbnf_compile(struct program *program, const struct grammar_vocab *vocab
         code = emit_rules(&p, root);
     exprs_close(&p.x);
     LIST_CLOSE(&p.rules);
+    intern_close(&p.rule_numbers);
     LIST_CLOSE(&p.stack);
     LIST_CLOSE(&p.ranges);
     LIST_CLOSE(&p.text);

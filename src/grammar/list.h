@@ -1,4 +1,4 @@
-/* Growable arrays, and lists of words kept once and known by a number. */
+/* Growable arrays, and interning: sequences of words that are each stored once and identified by a number. */
 #ifndef GRAMMAR_LIST_H
 #define GRAMMAR_LIST_H
 
@@ -28,7 +28,7 @@ void *list_enlarge(void *at, uint32_t *capacity, size_t need, size_t size); /* N
 #define LIST_FROM(l, i) ((l)->at ? (l)->at + (i) : NULL)
 #define LIST_CLOSE(l)   (mem_free((l)->at), (l)->at = NULL, (l)->n = (l)->capacity = 0)
 
-/* Sequences of words, each kept once and known by a number from 0 on. */
+/* A table of sequences of words. Each is stored once and has a number, counted from 0. */
 struct intern {
     LIST(uint32_t) words;
     struct intern_item {
@@ -41,7 +41,9 @@ struct intern {
 enum { INTERN_NONE = UINT32_MAX };
 
 uint32_t intern_add(struct intern *t, const uint32_t *words, uint32_t n); /* INTERN_NONE: no memory */
-/* The words of a number; they move when others are added. */
+/* The same for a text of n bytes. A table holds either texts or sequences of words. */
+uint32_t intern_text(struct intern *t, const char *s, size_t n);
+/* The words of a number; the pointer is valid until the next sequence is added. */
 static inline const uint32_t *intern_words(const struct intern *t, uint32_t number, uint32_t *n)
 {
     *n = t->items[number].n;

@@ -1,7 +1,7 @@
-/* Nondeterministic automata over bytes: what regular expressions and the rules of grammars become. They are one program
- * of instructions; each place where reading may begin is an index into it.
+/* Nondeterministic finite automata over bytes, to which regular expressions and the rules of grammars are compiled. All
+ * automata of a grammar are one list of instructions; each begins at an index into it.
  *
- * Characters are UTF-8. Special tokens are a byte 0xff, which is in no character, and their text. */
+ * Characters are UTF-8. A special token is the byte 0xff, which occurs in no character, followed by its text. */
 #ifndef GRAMMAR_NFA_H
 #define GRAMMAR_NFA_H
 
@@ -15,21 +15,21 @@ enum {
 };
 
 enum nfa_op {
-    NFA_BYTES,  /* a byte of set a, then b */
-    NFA_SPLIT,  /* a or b */
-    NFA_CALL,   /* rule a, then b */
-    NFA_RETURN, /* a rule's end */
-    NFA_JSON,   /* a JSON value of schema a, then b */
+    NFA_BYTES,  /* a byte of set a, then instruction b */
+    NFA_SPLIT,  /* instruction a or b */
+    NFA_CALL,   /* the rule at instruction a, then b */
+    NFA_RETURN, /* the end of a rule */
+    NFA_JSON,   /* a JSON value of schema a, then instruction b */
     NFA_END,    /* the text may end here */
     NFA_ALL,    /* the text may end here or go on with anything */
-    NFA_SEARCH, /* a, or any character and here again, through b */
-    NFA_BEGIN,  /* a, at the text's begin only */
-    NFA_FINISH, /* a, at the text's end only */
+    NFA_SEARCH, /* instruction a; or any character, which b reads, and here again */
+    NFA_BEGIN,  /* instruction a, at the beginning of the text only */
+    NFA_FINISH, /* instruction a, at the end of the text only */
 };
 
 struct nfa_instr {
     uint32_t op, a, b;
-    uint32_t n_left; /* the fewest characters from here to the end; 0 where there are rules */
+    uint32_t n_left; /* least number of characters from here to the end; 0 where there are rules */
 };
 
 struct byte_set {
@@ -45,22 +45,23 @@ struct nfa {
     LIST(struct byte_set) sets;
 };
 
-/* ---- what it is made of ---------------------------------------------------------------------------------------- */
+/* ---- expressions, which automata are made from ------------------------------------------------------------------- */
 
 enum expr_kind {
-    EXPR_BYTES,  /* the n bytes of text from `first` on; none: nothing */
+    EXPR_BYTES,  /* the n bytes of `text` from `first` on; n 0: the empty text */
     EXPR_CLASS,  /* a character of the n ranges from `first` on */
-    EXPR_CAT,    /* the n nodes that kids from `first` on name, in a row */
-    EXPR_OR,     /* one of them */
+    EXPR_CAT,    /* the n nodes in `kids` from `first` on, one after the other */
+    EXPR_OR,     /* one of the n nodes in `kids` from `first` on */
     EXPR_REPEAT, /* node `first`, min to max times */
     EXPR_BEGIN,
     EXPR_FINISH,
     EXPR_RULE, /* rule `first` */
     EXPR_JSON, /* schema `first` */
 };
-/* Reads digits at s[*at] of n bytes; false: there are none. Beyond EXPR_MAX_REPEAT the number is any larger one. */
+/* Reads a number from the digits at s[*at] of n bytes; false: there are none. Numbers beyond EXPR_MAX_REPEAT are only
+ * known to be larger than that. */
 bool expr_read_count(const char *s, size_t n, size_t *at, uint32_t *count);
-enum { EXPR_MANY = UINT32_MAX /* of REPEAT's max: any number */, EXPR_MAX_REPEAT = 100000 };
+enum { EXPR_MANY = UINT32_MAX /* as `max` of EXPR_REPEAT: no limit */, EXPR_MAX_REPEAT = 100000 };
 
 struct expr {
     enum expr_kind kind;
@@ -76,26 +77,28 @@ struct exprs {
     LIST(uint32_t) kids;
     LIST(struct char_range) ranges;
     LIST(char) text;
-    uint32_t n_failed; /* how often there was no memory */
+    uint32_t n_failed; /* how often memory ran out */
 };
 
 void exprs_close(struct exprs *x);
-/* Each returns the new node's number. What they are given is copied. */
+/* Each of these adds a node and returns its number. Arguments are copied. */
 uint32_t expr_bytes(struct exprs *x, const char *bytes, uint32_t n);
-uint32_t expr_class(struct exprs *x, struct char_range *ranges, uint32_t n, bool negated); /* changes the ranges */
+uint32_t expr_class(struct exprs *x, struct char_range *ranges, uint32_t n, bool negated); /* overwrites the ranges */
 uint32_t expr_list(struct exprs *x, enum expr_kind kind, const uint32_t *kids, uint32_t n);
 uint32_t expr_node(struct exprs *x, enum expr_kind kind, uint32_t first, uint32_t min, uint32_t max);
 
-/* Adds the instructions of a node that go on at `next`, and gives where they begin. rules [n]: where each begins. */
+/* Adds the instructions of a node, which continue at `next`; *begin is set to the first one. rules: the first
+ * instruction of each rule. */
 MUST_USE err_code nfa_emit(struct nfa *a, const struct exprs *x, uint32_t node, const uint32_t *rules, uint32_t next,
                            uint32_t *begin, struct err *e);
-/* One instruction; INTERN_NONE: no memory, or NFA_MAX_CODE, which nfa_full tells. */
+/* Adds an instruction and returns its index; INTERN_NONE: no memory, or there are NFA_MAX_CODE. */
 uint32_t nfa_add(struct nfa *a, enum nfa_op op, uint32_t x, uint32_t y, uint32_t n_left);
+/* The error after nfa_add has failed. */
 err_code nfa_full(const struct nfa *a, struct err *e);
 void nfa_close(struct nfa *a);
 
-/* The code point at s, of n > 0 bytes that may be anything; a byte that begins no character is NFA_NO_CHAR, alone.
- * *length: 1 to 4. */
+/* The code point at s, where n > 0 bytes of any kind are; *length is set to its bytes, 1 to 4. A byte that begins no
+ * character counts alone, as NFA_NO_CHAR. */
 enum { NFA_NO_CHAR = UTF8_MAX_CODE + 1 };
 uint32_t nfa_read_char(const char *s, size_t n, unsigned *length);
 

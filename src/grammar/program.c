@@ -76,6 +76,7 @@ void program_close(struct program *p)
     LIST_CLOSE(&p->bounds);
     LIST_CLOSE(&p->multiples);
     LIST_CLOSE(&p->names);
+    intern_close(&p->name_numbers);
     LIST_CLOSE(&p->schemas);
     LIST_CLOSE(&p->terms);
     LIST_CLOSE(&p->groups);

@@ -1,9 +1,9 @@
-/* What a grammar compiles to: automata, and for JSON values schemas, which refer to each other by number. Immutable
- * once it is made.
+/* A compiled grammar: automata, and schemas for JSON values, which refer to each other by number. It does not change
+ * once it has been compiled.
  *
- * A schema says for each kind of value what must hold: `terms`, conditions that the reading of a value decides (a
- * pattern, a bound, what its properties must be), and `groups` of other schemas that apply to the same value (allOf,
- * anyOf, ...). */
+ * A schema says what must hold for each kind of value: `terms` are conditions that are decided while a value is read (a
+ * pattern, a bound, schemas of properties), and `groups` combine other schemas for the same value (allOf, anyOf, ...).
+ */
 #ifndef GRAMMAR_PROGRAM_H
 #define GRAMMAR_PROGRAM_H
 
@@ -24,19 +24,20 @@ enum json_kind {
 };
 enum { KINDS_ALL = (1 << N_KIND) - 1, KINDS_STRING = 1 << KIND_STRING | 1 << KIND_NAME };
 
-/* Conditions: the variables of formulas. A condition is its kind in the upper bits and a number of that kind. */
+/* Conditions, which are the variables of formulas. A condition is a word: its kind in the upper bits, and below them a
+ * number whose meaning depends on the kind. */
 enum term_kind {
-    TERM_ROOT,     /* what a schema of the value before said, by its index */
-    TERM_REGEX,    /* where its automaton begins */
-    TERM_SET,      /* one of a set of strings */
-    TERM_COUNT,    /* of characters, items or properties */
-    TERM_BOUND,    /* a bound of numbers */
-    TERM_MULTIPLE, /* a number is a multiple */
-    TERM_INTEGER,
-    TERM_ITEMS,    /* what a schema says about the items of an array */
-    TERM_CONTAINS, /* the same about how many items are like another schema */
-    TERM_PROPS,    /* the same about the properties of an object */
-    TERM_PRESENT,  /* a name is there */
+    TERM_ROOT,     /* the verdict of a schema on the value before, by its index */
+    TERM_REGEX,    /* the string matches the automaton that begins at this instruction */
+    TERM_SET,      /* the string is in this one of program.sets */
+    TERM_COUNT,    /* the number of characters, items or properties is in this one of program.counts */
+    TERM_BOUND,    /* the number is within this one of program.bounds */
+    TERM_MULTIPLE, /* the number is a multiple of this one of program.multiples */
+    TERM_INTEGER,  /* the number is an integer */
+    TERM_ITEMS,    /* the items of the array satisfy what this schema says about items */
+    TERM_CONTAINS, /* as many items as this schema asks for satisfy its `contains` */
+    TERM_PROPS,    /* the properties of the object satisfy what this schema says about properties */
+    TERM_PRESENT,  /* the object has a property of this name */
 };
 enum { TERM_SHIFT = 26, TERM_NUMBERS = 1 << TERM_SHIFT };
 static inline uint32_t term(enum term_kind kind, uint32_t number)
@@ -60,7 +61,7 @@ struct count_range {
 struct bound {
     struct decimal value;
     unsigned allowed; /* DECIMAL_LESS and so on; DECIMAL_EQUAL alone: a constant */
-    bool is_real;     /* the schema writes it with a point or an exponent */
+    bool is_real;     /* the schema has it with a point or an exponent */
 };
 
 /* A number times 10^n_frac must be an integer multiple of `of`. */
@@ -68,11 +69,12 @@ struct multiple {
     uint32_t of, n_frac;
 };
 
-/* A tree over the bytes of strings: children of a node are neighbours, by byte; node 0 is the root. */
+/* A tree (trie) over the bytes of strings. The children of a node are consecutive, ordered by byte; node 0 is the root.
+ */
 struct tree_node {
     uint32_t first, n; /* its children */
-    uint32_t lo, hi;   /* the strings below it, by their order */
-    int32_t string;    /* the one that ends here, or -1 */
+    uint32_t lo, hi;   /* the range of the strings below it */
+    int32_t string;    /* index of the string that ends here, or -1 */
     uint8_t byte;
 };
 struct string_tree {
@@ -86,7 +88,7 @@ struct text_ref {
     const char *s;
     uint32_t n;
 };
-/* strings: sorted by their bytes, each once. False: no memory. */
+/* strings [n]: sorted by their bytes, without duplicates. False: no memory. */
 bool tree_build(struct string_tree *t, const struct text_ref *strings, uint32_t n);
 int text_ref_compare(const void *a, const void *b);
 
@@ -127,24 +129,25 @@ struct schema {
     struct count_range n_contains;
     uint32_t props, n_prop; /* schema_prop, by name */
     uint32_t patterns, n_pattern;
-    uint32_t additional, names;              /* schemas: of other properties, of all names */
+    uint32_t additional, names;              /* schemas of properties without one of their own, and of all names */
     uint32_t required, n_required;           /* names, into `ids` */
-    bool has_items, has_contains, has_props; /* whether these say anything */
+    bool has_items, has_contains, has_props; /* whether the fields on items, contains and properties matter */
 };
 
-/* What a schema asks for and nobody enforces. */
+/* A keyword of a schema that is not enforced. */
 struct unenforced {
     const char *keyword, *pointer; /* owned by the program's arena */
 };
 
 struct program {
     struct nfa nfa;
-    uint32_t start; /* of `nfa` */
+    uint32_t start; /* instruction at which a text begins */
     LIST(struct string_tree) sets;
     LIST(struct count_range) counts;
     LIST(struct bound) bounds;
     LIST(struct multiple) multiples;
     LIST(struct text_ref) names; /* of properties; owned by `arena` */
+    struct intern name_numbers;  /* the number of each text in `names` */
     LIST(struct schema) schemas;
     LIST(struct schema_term) terms;
     LIST(struct schema_group) groups;
@@ -155,7 +158,8 @@ struct program {
     struct arena arena;
 };
 
-MUST_USE err_code program_open(struct program *p, struct err *e); /* with the first two schemas */
+/* Opens a program with the schemas SCHEMA_ANY and SCHEMA_NEVER. */
+MUST_USE err_code program_open(struct program *p, struct err *e);
 void program_close(struct program *p);
 
 #endif

@@ -8,7 +8,12 @@
 #include "grammar/regex.h"
 #include "grammar/schema_compiler.h"
 
-enum { MAX_PATTERN_CODE = NFA_MAX_CODE / 8 * 7 }; /* the rest is for rules around the schemas */
+enum {
+    MAX_PATTERN_CODE = NFA_MAX_CODE / 8 * 7, /* the rest is for rules around the schemas */
+    MAX_PATTERN_WORK = 8 * NFA_MAX_CODE,     /* with the instructions of patterns that were given up */
+    MAX_POINTER = 400,                       /* bytes; each schema has one, and names may be long */
+    MAX_PASSES = 64,                         /* of loosen */
+};
 
 /* ---- parts of a compiler --------------------------------------------------------------------------------------- */
 
@@ -49,11 +54,19 @@ err_code schema_unenforced(struct schema_draft *d, const char *keyword, const ch
 
 const char *pointer_to(struct schema_compiler *c, const char *pointer, const char *key)
 {
-    size_t n = strlen(pointer), at = n;
-    char *s = arena_alloc(&c->arena, n + 2 * strlen(key) + 2);
+    static const char cut[] = "/...";
+    size_t n = strlen(pointer), n_cut = sizeof cut - 1, at = n;
+    if (n >= n_cut && !strcmp(pointer + n - n_cut, cut))
+        return pointer;
+    bool is_long = n + 2 * strlen(key) > MAX_POINTER;
+    char *s = arena_alloc(&c->arena, n + (is_long ? n_cut : 2 * strlen(key)) + 2);
     if (!s)
         return NULL;
     memcpy(s, pointer, n);
+    if (is_long) {
+        memcpy(s + n, cut, sizeof cut);
+        return s;
+    }
     s[at++] = '/';
     for (; *key; key++) {
         if (*key == '~' || *key == '/') {
@@ -101,14 +114,7 @@ static err_code schema_number(struct schema_compiler *c, const json_t *json, con
 
 err_code schema_name(struct schema_compiler *c, const char *s, size_t n, uint32_t *name)
 {
-    size_t n_word = 1 + (n + 3) / 4;
-    uint32_t *words = mem_calloc(n_word, sizeof *words);
-    if (!words)
-        return schema_no_memory(c);
-    words[0] = (uint32_t)n;
-    memcpy(words + 1, s, n);
-    *name = intern_add(c->names, words, (uint32_t)n_word);
-    mem_free(words);
+    *name = intern_text(&c->p->name_numbers, s, n);
     if (*name == INTERN_NONE)
         return schema_no_memory(c);
     if (*name < c->p->names.n)
@@ -248,8 +254,10 @@ static err_code compile_pattern(struct schema_draft *d, const char *keyword, con
     struct nfa *nfa = &d->c->p->nfa;
     const uint32_t n_code = nfa->code.n, n_set = nfa->sets.n;
     struct err e = {0};
-    err_code code = regex_compile(nfa, s, n, false, &parts, &e);
-    if (code == ERR_OK && nfa->code.n > MAX_PATTERN_CODE)
+    bool is_over = d->c->n_pattern_code > MAX_PATTERN_WORK;
+    err_code code = is_over ? ERR_OK : regex_compile(nfa, s, n, false, &parts, &e);
+    d->c->n_pattern_code += nfa->code.n - n_code;
+    if (code == ERR_OK && (is_over || nfa->code.n > MAX_PATTERN_CODE))
         code = err_set(&e, ERR_LIMIT, "the schema's patterns are too large together");
     *known = code == ERR_OK;
     if (code != ERR_OK) { /* it takes no room from the others */
@@ -614,17 +622,29 @@ static bool becomes_weak(const struct schema_compiler *c, const struct schema *s
     return weak;
 }
 
+/* Marks all schemas that depend on a weak one. Parts of a schema mostly come behind it, so the first pass goes
+ * backwards; a chain that still winds after MAX_PASSES counts as weak as a whole, which enforces less, but nothing
+ * wrong. */
+static void spread_weakness(struct schema_compiler *c)
+{
+    const struct program *p = c->p;
+    bool again = true;
+    for (int pass = 0; again; pass++) {
+        again = false;
+        for (uint32_t k = c->first; k < p->schemas.n; k++) {
+            uint32_t i = pass % 2 ? k : p->schemas.n - 1 - (k - c->first);
+            if (!is_weak(c, i) && (pass >= MAX_PASSES || becomes_weak(c, &p->schemas.at[i])))
+                c->weak.at[i - c->first] = again = true;
+        }
+    }
+}
+
 /* A schema of which something is left out accepts too much. Where that would make another one accept too little (under
  * not, in oneOf, as a condition), that keyword is loosened, too. */
 static void loosen(struct schema_compiler *c)
 {
     struct program *p = c->p;
-    for (bool again = true; again;) {
-        again = false;
-        for (uint32_t i = p->schemas.n; i-- > c->first;) /* as a schema's parts mostly come behind it */
-            if (!is_weak(c, i) && becomes_weak(c, &p->schemas.at[i]))
-                c->weak.at[i - c->first] = again = true;
-    }
+    spread_weakness(c);
     for (uint32_t i = c->first; i < p->schemas.n; i++) {
         struct schema *s = &p->schemas.at[i];
         if (is_weak(c, s->contains))
@@ -680,23 +700,20 @@ static err_code parse_json(const char *text, size_t n, json_t **root, struct err
 
 err_code schema_compile(struct program *p, const char *text, size_t n, bool lenient, uint32_t *schema, struct err *e)
 {
-    struct intern names = {0};
-    struct schema_compiler c = {.p = p, .lenient = lenient, .first = p->schemas.n, .names = &names, .e = e};
+    struct schema_compiler c = {.p = p, .lenient = lenient, .first = p->schemas.n, .e = e};
     err_code code = parse_json(text, n, &c.root, e);
     if (code != ERR_OK)
         return code;
     c.draft = draft_of(c.root);
-    for (uint32_t i = 0, same; code == ERR_OK && i < p->names.n; i++) /* those of earlier schemas */
-        code = schema_name(&c, p->names.at[i].s, p->names.at[i].n, &same);
-    if (code == ERR_OK)
-        code = schema_number(&c, c.root, "", schema);
+    code = schema_number(&c, c.root, "", schema);
     for (uint32_t i = 0; code == ERR_OK && i < c.work.n; i++)
         code = compile_one(&c, c.work.at[i]);
     if (code == ERR_OK)
         code = finish(&c);
     json_decref(c.root);
     intern_close(&c.places);
-    intern_close(&names);
+    intern_close(&c.anchors);
+    LIST_CLOSE(&c.anchored);
     LIST_CLOSE(&c.work);
     LIST_CLOSE(&c.place_schemas);
     LIST_CLOSE(&c.weak);

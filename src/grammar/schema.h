@@ -1,7 +1,7 @@
-/* JSON schemas (drafts 4 to 2020-12) to the schemas of a program.
+/* Compiles JSON schemas (drafts 4 to 2020-12) to the schemas of a program.
  *
- * What can't be enforced is an error that names the keyword and its place or, if `lenient`, is left out and listed in
- * the program; what it stands beside is enforced as ever. */
+ * A keyword that can't be enforced is an error that names it and its place. If `lenient`, it is left out and listed in
+ * the program instead; all other keywords are still enforced. */
 #ifndef GRAMMAR_SCHEMA_H
 #define GRAMMAR_SCHEMA_H
 
@@ -9,7 +9,7 @@
 
 enum {
     SCHEMA_MAX_SCHEMAS = 200000,
-    SCHEMA_MAX_DEPTH = 400, /* of schemas that apply to the same value, one within the other, and of constants */
+    SCHEMA_MAX_DEPTH = 400, /* of nested schemas for the same value, and of constants */
 };
 
 /* Adds the schema in n bytes of JSON to a program; *schema: its number. ERR_FORMAT with the JSON pointer of what is no

@@ -53,23 +53,57 @@ static const json_t *follow(const json_t *at, char *pointer)
     return *pointer ? NULL : at;
 }
 
-/* The schema with this anchor ("$anchor": "name", "$id": "#name" or "id": "#name") or this identifier. */
-static const json_t *find_named(const json_t *at, const char *name, int depth)
+/* Notes that a schema is called so, unless another one was before it. */
+static err_code note_name(struct schema_compiler *c, const char *name, const json_t *schema)
+{
+    uint32_t number = intern_text(&c->anchors, name, strlen(name));
+    bool is_known = number < c->anchored.n;
+    return is_known || (number != INTERN_NONE && LIST_PUSH(&c->anchored, schema)) ? ERR_OK : schema_no_memory(c);
+}
+
+/* "$anchor": "name" is also called "#name". */
+static err_code note_anchor(struct schema_compiler *c, const char *name, const json_t *schema)
+{
+    size_t n = strlen(name);
+    char *with_mark = arena_alloc(&c->arena, n + 2);
+    if (!with_mark)
+        return schema_no_memory(c);
+    with_mark[0] = '#';
+    memcpy(with_mark + 1, name, n + 1);
+    TRY(note_name(c, with_mark, schema));
+    return note_name(c, name, schema);
+}
+
+/* Notes all anchors and identifiers ("$anchor": "name", "$id": "#name", "id": "URI") in a part of the document. */
+static err_code note_names(struct schema_compiler *c, const json_t *at, int depth)
 {
     static const char *const keys[] = {"$anchor", "$id", "id"};
-    const json_t *found = NULL;
     if (depth > SCHEMA_MAX_DEPTH)
-        return NULL;
+        return ERR_OK;
     for (unsigned i = 0; i < 3 && json_is_object(at); i++) {
         const char *s = json_string_value(json_object_get(at, keys[i]));
-        if (s && (!strcmp(s, name) || (i == 0 && name[0] == '#' && !strcmp(s, name + 1))))
-            return at;
+        if (s)
+            TRY(i == 0 ? note_anchor(c, s, at) : note_name(c, s, at));
     }
-    for (void *i = json_object_iter((json_t *)at); i && !found; i = json_object_iter_next((json_t *)at, i))
-        found = find_named(json_object_iter_value(i), name, depth + 1);
-    for (size_t i = 0; i < json_array_size(at) && !found; i++)
-        found = find_named(json_array_get(at, i), name, depth + 1);
-    return found;
+    for (void *i = json_object_iter((json_t *)at); i; i = json_object_iter_next((json_t *)at, i))
+        TRY(note_names(c, json_object_iter_value(i), depth + 1));
+    for (size_t i = 0; i < json_array_size(at); i++)
+        TRY(note_names(c, json_array_get(at, i), depth + 1));
+    return ERR_OK;
+}
+
+/* The schema with this anchor or identifier; *schema NULL: there is none. */
+static err_code find_named(struct schema_compiler *c, const char *name, const json_t **schema)
+{
+    if (c->anchored.n == 0)
+        TRY(note_names(c, c->root, 0));
+    uint32_t number = intern_text(&c->anchors, name, strlen(name));
+    if (number == INTERN_NONE)
+        return schema_no_memory(c);
+    if (number == c->anchored.n && !LIST_PUSH(&c->anchored, NULL)) /* so that it is known to be missing */
+        return schema_no_memory(c);
+    *schema = c->anchored.at[number];
+    return ERR_OK;
 }
 
 err_code schema_resolve(struct schema_draft *d, const char *ref, const json_t **json, const char **pointer)
@@ -86,9 +120,7 @@ err_code schema_resolve(struct schema_draft *d, const char *ref, const json_t **
         return schema_no_memory(c);
     *pointer = copy;
     if (n_base > 0 && (n_base != n_id || memcmp(ref, id, n_base) != 0)) { /* perhaps another schema's identifier */
-        if (!fragment)
-            *json = find_named(c->root, ref, 0);
-        return ERR_OK;
+        return fragment ? ERR_OK : find_named(c, ref, json);
     }
     if (copy[1] == '\0')
         *json = c->root;
@@ -98,7 +130,7 @@ err_code schema_resolve(struct schema_draft *d, const char *ref, const json_t **
             return schema_no_memory(c);
         *json = follow(c->root, changed);
     } else
-        *json = find_named(c->root, copy, 0);
+        TRY(find_named(c, copy, json));
     *pointer = copy + 1;
     if (!*json && !c->lenient)
         return err_set(c->e, ERR_FORMAT, "schema, at %s: $ref points to %s, which is not there", d->pointer, ref);

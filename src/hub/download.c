@@ -33,9 +33,9 @@ struct job {
     int fd, lock_fd;
     char part[HUB_PLACE_BYTES], table_path[HUB_PLACE_BYTES];
     struct piece_table table;
-    union hash hash; /* of the first `have` bytes */
+    union hash hash; /* hash of the first `have` bytes */
     uint64_t have;
-    uint32_t crc;         /* of those of them that are of the last piece */
+    uint32_t crc;         /* CRC of those of them that belong to the last piece */
     unsigned char *piece; /* [PIECE_BYTES] */
 };
 
@@ -79,7 +79,7 @@ static void hash_more(struct job *j, size_t n, const void *bytes)
         sha256_update(&j->hash.sha256, n, bytes);
 }
 
-/* Whether the bytes so far are those that the server states. */
+/* Whether the bytes so far have the checksum that the server states; true if it states none. */
 static bool is_right(const struct job *j)
 {
     uint8_t digest[SHA256_DIGEST_SIZE];
@@ -109,16 +109,16 @@ static uint64_t piece_length(const struct job *j, uint64_t i)
 
 /* ---- ranges from the server ------------------------------------------------------------------------------------ */
 
-/* A range that is fetched, maybe over several connections: where its next byte goes. */
+/* A range that is being downloaded, maybe over several connections. */
 struct range {
     const struct job *job;
     uint64_t at, end;
-    uint64_t skip; /* bytes that come first and are there already */
+    uint64_t skip; /* bytes to drop at the beginning of the answer, as they are there already */
     err_code (*put)(void *to, const char *bytes, size_t n, struct err *e);
     void *to;
 };
 
-/* Whether the answer is what was asked for. */
+/* Checks that the answer is what was requested. */
 static err_code check_head(void *user, const struct http_head *h, enum http_failure *failure, struct err *e)
 {
     struct range *r = user;
@@ -141,7 +141,7 @@ static err_code check_head(void *user, const struct http_head *h, enum http_fail
                        (long long)h->n_bytes, all);
     r->skip = at;
     if (h->status == 200 && !d->digest && h->n_bytes >= 0 && (uint64_t)h->n_bytes == all)
-        return ERR_OK; /* many a simple server knows no ranges */
+        return ERR_OK; /* simple servers don't support ranges */
     r->skip = 0;
     if (h->status == 200)
         return err_set(e, ERR_IO,
@@ -169,7 +169,7 @@ static bool take(void *user, const char *bytes, size_t n, struct err *e)
     return wanted == n;
 }
 
-/* Bytes `at` to `end` go to `put`, each once, whatever becomes of connections. */
+/* Passes the bytes `at` to `end` to `put`, each exactly once, however often connections break. */
 static err_code get_range(const struct job *j, struct range *r, struct err *e)
 {
     struct http_head head;
@@ -201,7 +201,7 @@ static err_code failed(const struct job *j, struct err *e)
     return err_set(e, ERR_IO, "%s: %s", j->part, strerror(errno));
 }
 
-/* The next bytes are in the file: they are counted, and hashed. */
+/* Counts and hashes the next bytes, which have been written to the file. */
 static err_code count(struct job *j, const void *bytes, size_t n, struct err *e)
 {
     hash_more(j, n, bytes);
@@ -221,7 +221,7 @@ static err_code count(struct job *j, const void *bytes, size_t n, struct err *e)
     return ERR_OK;
 }
 
-/* Bytes that arrive are written where they belong at once, so that no kill loses them. */
+/* Writes arriving bytes to the file at once, so that they survive if the program is killed. */
 static err_code append(void *to, const char *bytes, size_t n, struct err *e)
 {
     struct job *j = to;
@@ -245,7 +245,7 @@ static err_code collect(void *to, const char *bytes, size_t n, struct err *e)
     return ERR_OK;
 }
 
-/* Fetches a piece that was fetched before. */
+/* Downloads a piece again. */
 static err_code get_piece(const struct job *j, uint64_t i, unsigned char *out, struct err *e)
 {
     struct buffer b = {.bytes = out};
@@ -266,7 +266,7 @@ static err_code read_piece(const struct job *j, uint64_t i, size_t n, unsigned c
     return ERR_OK;
 }
 
-/* A whole piece in j->piece: if the drive holds it otherwise than it arrived, it is fetched again. */
+/* Checks a whole piece, which has been read into j->piece: if it has changed on the drive, it is downloaded again. */
 static err_code mend_piece(struct job *j, uint64_t i, struct err *e)
 {
     size_t n = (size_t)piece_length(j, i);
@@ -278,7 +278,7 @@ static err_code mend_piece(struct job *j, uint64_t i, struct err *e)
     return file_write_at(j->fd, j->piece, n, piece_begin(i)) ? ERR_OK : failed(j, e);
 }
 
-/* Reads what is there of the file: hashes it, and mends it. */
+/* Reads the first n_there bytes of the file, hashes them, and repairs damaged pieces. */
 static err_code read_part(struct job *j, uint64_t n_there, struct err *e)
 {
     hash_begin(j);
@@ -298,7 +298,7 @@ static err_code read_part(struct job *j, uint64_t n_there, struct err *e)
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */
 
-/* Fetches a piece a second time. *is_new: it came otherwise, and is now so in the file. */
+/* Downloads a piece a second time. *is_new: it differs from the file's, and has been written to the file. */
 static err_code compare_piece(struct job *j, uint64_t i, unsigned char *again, bool *is_new, struct err *e)
 {
     size_t n = (size_t)piece_length(j, i);
@@ -311,8 +311,8 @@ static err_code compare_piece(struct job *j, uint64_t i, unsigned char *again, b
     return piece_table_put(&j->table, i, p, e);
 }
 
-/* Goes through the pieces until the whole is right. Each look at the whole reads all of it: after the first few wrong
- * pieces the next look is at the end. */
+/* Downloads pieces again until the checksum of the whole is right. Computing it reads the whole file, so it is computed
+ * after each of the first few wrong pieces, and then only at the end. */
 static err_code mend_by_comparing(struct job *j, unsigned char *again, struct err *e)
 {
     enum { MOST_LOOKS = 3 };
@@ -348,13 +348,13 @@ static err_code find_wrong_pieces(struct job *j, unsigned char *again, struct er
         j->d->name, j->d->digest, j->part);
 }
 
-/* All bytes are there: are they the right ones? */
+/* Checks the whole file once all bytes are there, and repairs it if need be. */
 static err_code verify(struct job *j, struct err *e)
 {
     if (is_right(j))
         return ERR_OK;
     say(j, "the checksum of the whole is not what the server lists: looking for the wrong piece");
-    TRY(read_part(j, j->d->n_bytes, e)); /* mends what the drive changed */
+    TRY(read_part(j, j->d->n_bytes, e)); /* repairs what has changed on the drive */
     if (is_right(j))
         return ERR_OK;
     unsigned char *again = mem_alloc(PIECE_BYTES);
@@ -377,8 +377,8 @@ static err_code finish(struct job *j, struct err *e)
 
 /* ---- begin ----------------------------------------------------------------------------------------------------- */
 
-/* One program at a time; others wait until the file is there. The lock's file stays, and begins with the scheme of an
- * address, which the place of what it has does not tell. */
+/* Locks the file against other programs, which wait until it is there. The lock file remains. For addresses outside the
+ * Hub it contains the URL's scheme, which the path of the download does not show. */
 static err_code lock(struct job *j, struct err *e)
 {
     bool is_told = false;
@@ -399,7 +399,7 @@ static err_code lock(struct job *j, struct err *e)
     return ERR_OK;
 }
 
-/* Without a checksum a part is gone on with only if it is known to be of this very file. */
+/* Without a checksum, a part is continued only if it is known to belong to this very file. */
 static err_code check_part(const struct job *j, struct err *e)
 {
     const struct download *d = j->d;
@@ -445,7 +445,8 @@ static err_code fetch(struct job *j, uint64_t n_first, struct err *e)
     return end == j->d->n_bytes && n_first == UINT64_MAX ? finish(j, e) : ERR_OK;
 }
 
-/* Says what is kept; a part without a byte goes. What could not be read or mended stays: a later run may. */
+/* Says what is kept after a failure. A part without a byte is removed. One that could not be read or repaired is kept,
+ * since a later run may succeed. */
 static err_code leave(const struct job *j, err_code code, struct err *e)
 {
     char why[ERR_TEXT_BYTES];

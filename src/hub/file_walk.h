@@ -1,4 +1,4 @@
-/* All files below a folder. */
+/* Walks through the files below a folder. */
 #ifndef HUB_FILE_WALK_H
 #define HUB_FILE_WALK_H
 
@@ -6,16 +6,17 @@
 
 #include "base/err.h"
 
-/* What is no folder, links to folders too: `path` as it may be opened, `below` without the folder before it. */
+/* Called for everything but folders; links to folders count as files. `path` can be opened, `below` is the path
+ * relative to the folder of the walk. */
 typedef err_code file_visit(void *user, const char *path, const char *below, struct err *e);
 
-/* Visits them in no order; folders that can't be read, or lie deeper than 16, are passed over. */
+/* Visits all files in no particular order. Folders that can't be read, or lie deeper than 16, are skipped. */
 MUST_USE err_code file_walk(const char *folder, file_visit *visit, void *user, struct err *e);
 
-/* The same for what is in the folder itself: folders' names (true) or files'. */
+/* Visits only what lies in the folder itself: its folders (true) or its files. */
 MUST_USE err_code file_walk_names(const char *folder, bool folders, file_visit *visit, void *user, struct err *e);
 
-/* Removes folders that are empty, from the innermost up to this one. */
+/* Removes empty folders, from the innermost up to this one. */
 void file_walk_prune(const char *folder);
 
 #endif

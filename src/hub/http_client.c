@@ -14,9 +14,9 @@
 
 enum {
     MOST_REDIRECTS = 8,
-    MOST_IGNORED_BYTES = 1 << 20, /* of the bodies of redirects and errors */
+    MOST_IGNORED_BYTES = 1 << 20, /* most bytes of a redirect's or error's body that are read */
     CONNECT_S = 30,
-    SILENCE_S = 60, /* without a byte: the connection is given up */
+    SILENCE_S = 60, /* a connection without a byte for so long is given up */
 };
 
 struct http_client {
@@ -24,14 +24,14 @@ struct http_client {
     CURL *curl;
 };
 
-/* One answer on its way. */
+/* One answer that is being received. */
 struct transfer {
     struct http_client *client;
     const struct http_get *get;
     struct http_head *head;
     enum http_failure *failure;
     struct err *e;
-    err_code code; /* what a callback ended it with */
+    err_code code; /* the error with which a callback ended the transfer */
     bool is_enough, is_begun;
     size_t n_ignored;
 };
@@ -59,7 +59,7 @@ static bool is_header(const char *line, size_t n, const char *name, const char *
     return true;
 }
 
-/* "TEXT" with its quotes; W/"TEXT" says that the bytes may differ. */
+/* Parses "TEXT" with its quotes. W/"TEXT" is a weak tag, with which the bytes may differ, and counts as none. */
 static void read_etag(char out[130], const char *value, size_t n)
 {
     out[0] = '\0';
@@ -67,7 +67,7 @@ static void read_etag(char out[130], const char *value, size_t n)
         snprintf(out, 130, "%.*s", (int)(n - 2), value + 1);
 }
 
-/* Digits alone, below 2^62. */
+/* Parses a number of digits only, below 2^62. */
 static bool read_number(const char **p, const char *end, uint64_t *out)
 {
     const char *begin = *p;
@@ -127,7 +127,7 @@ static void read_header(struct http_head *h, const char *line, size_t n)
     }
 }
 
-/* The head is complete: the caller judges it, if it is not the head of a redirect or an error. */
+/* Called when the headers are complete: has the caller check them, unless they are those of a redirect or an error. */
 static bool begin(struct transfer *t)
 {
     long status = 0;
@@ -144,7 +144,7 @@ static bool begin(struct transfer *t)
 static size_t on_header(char *line, size_t size, size_t n, void *user)
 {
     struct transfer *t = user;
-    if (n >= 5 && strncmp(line, "HTTP/", 5) == 0) { /* of this answer, or after one of a proxy */
+    if (n >= 5 && strncmp(line, "HTTP/", 5) == 0) { /* the headers of an answer begin, maybe after those of a proxy */
         char linked_etag[sizeof t->head->linked_etag];
         memcpy(linked_etag, t->head->linked_etag, sizeof linked_etag);
         *t->head = (struct http_head){.n_bytes = -1};
@@ -169,7 +169,7 @@ static size_t on_data(char *bytes, size_t size, size_t n, void *user)
         return n;
     t->code = t->e->code;
     t->is_enough = t->code == ERR_OK;
-    *t->failure = HTTP_FINAL; /* a taker fails for its own reasons */
+    *t->failure = HTTP_FINAL; /* the failure is not the server's */
     return 0;
 }
 
@@ -205,7 +205,7 @@ void http_client_close(struct http_client **c)
     *c = NULL;
 }
 
-/* One part of an address; the caller frees it with curl_free. NULL: there is none. */
+/* One part of a URL, to be freed with curl_free; NULL: there is none. */
 static char *url_part(const char *url, CURLUPart part)
 {
     char *text = NULL;
@@ -245,7 +245,7 @@ static void set_up(struct http_client *c, struct transfer *t, const char *url, c
 #else
     curl_easy_setopt(c->curl, CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
 #endif
-    if (getenv("SSL_CERT_FILE")) /* which libcurl leaves to programs */
+    if (getenv("SSL_CERT_FILE")) /* libcurl does not read this variable itself */
         curl_easy_setopt(c->curl, CURLOPT_CAINFO, getenv("SSL_CERT_FILE"));
     if (getenv("SSL_CERT_DIR"))
         curl_easy_setopt(c->curl, CURLOPT_CAPATH, getenv("SSL_CERT_DIR"));
@@ -265,7 +265,7 @@ static void set_up(struct http_client *c, struct transfer *t, const char *url, c
     curl_easy_setopt(c->curl, CURLOPT_XFERINFODATA, t);
 }
 
-/* Header lines of ours; freed by the caller. NULL: there is no memory, or none is needed. */
+/* The headers of the request, to be freed by the caller. NULL: none are needed, or there is no memory. */
 static struct curl_slist *make_headers(const struct http_client *c, const struct http_get *g, const char *url)
 {
     char line[600];
@@ -282,13 +282,13 @@ static struct curl_slist *make_headers(const struct http_client *c, const struct
     return list;
 }
 
-/* A failure of the network, which may be over later, is no failure to read a file. */
+/* A failure of the network, which may end, is reported with another code than a failure to read a file. */
 static err_code failure_code(enum http_failure failure)
 {
     return failure == HTTP_AGAIN ? ERR_FAIL : ERR_IO;
 }
 
-/* The sentence of an answer that is none of what was asked for. */
+/* The error for an answer with a status other than 200 and 206. */
 static err_code refuse_status(const struct http_client *c, const char *url, int status, enum http_failure *failure,
                               struct err *e)
 {
@@ -325,7 +325,7 @@ static err_code transport_failed(CURLcode result, const struct transfer *t, cons
     return err_set(t->e, failure_code(*t->failure), "%.300s: %s", url, *error ? error : curl_easy_strerror(result));
 }
 
-/* One request; *next is where the answer sends us, owned by the caller (mem_free), or NULL. */
+/* Makes one request. *next: the URL that the answer redirects to, owned by the caller (mem_free), or NULL. */
 static err_code get_once(struct http_client *c, struct transfer *t, const char *url, char **next)
 {
     char error[CURL_ERROR_SIZE] = "", *redirect = NULL;
@@ -340,7 +340,7 @@ static err_code get_once(struct http_client *c, struct transfer *t, const char *
     int status = t->head->status;
     bool is_redirect = status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
     curl_easy_getinfo(c->curl, CURLINFO_REDIRECT_URL, &redirect);
-    if (is_redirect && redirect) { /* how its body ended is no matter */
+    if (is_redirect && redirect) { /* it does not matter how its body ended */
         *next = mem_strdup(redirect);
         return *next ? ERR_OK : err_nomem(t->e, strlen(redirect), "an address");
     }

@@ -1,9 +1,10 @@
-/* Models by name: the door of the room.
+/* Models by name; other rooms include this header.
  *
- * What a user calls a model (model_name.h), where it is kept (hub_cache.h, the Hub's own layout) and how it comes there
- * (pull.h: libcurl, ranges, checksums in pieces), and the short names that the user gave (aliases.h). Nothing that a
- * server says is trusted: names, sizes and JSON are checked before they are used, and bytes against their checksum
- * before they become a file. The room knows no GGUF. Without libcurl what is in the cache is found all the same. */
+ * The room has the names by which users call models (model_name.h), the cache that models are kept in, which has the
+ * Hub's own layout (hub_cache.h), downloads into it (pull.h: libcurl, ranges, checksums of pieces), and short names
+ * that users define (aliases.h). Servers are not trusted: names, sizes and JSON are checked before they are used, and a
+ * file is checked against its checksum before it gets its name. The room knows nothing of GGUF. Without libcurl it
+ * still finds models in the cache. */
 #ifndef HUB_HUB_H
 #define HUB_HUB_H
 

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-/* Adds text to an address; "/" stays, what an address may not hold is escaped. */
+/* Appends text to a URL; characters that a URL can't contain are escaped, "/" is not. */
 static void put_escaped(struct bytes *b, const char *text)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/";
@@ -16,7 +16,7 @@ static void put_escaped(struct bytes *b, const char *text)
     }
 }
 
-/* A revision is one part of an address: its slashes are escaped, too. */
+/* Appends a revision, which is one segment of the URL's path, so that its slashes are escaped, too. */
 static void put_revision(struct bytes *b, const char *revision)
 {
     for (const char *p = revision; *p; p++)
@@ -73,7 +73,7 @@ static err_code ask_commit(struct http_client *c, const char *endpoint, const st
     return code;
 }
 
-/* All pages of the list of files. */
+/* Reads all pages of the list of files. */
 static err_code ask_tree(struct http_client *c, const char *endpoint, const struct model_name *name, const char *commit,
                          struct bytes *text, struct model_sets *out, struct err *e)
 {

@@ -9,11 +9,11 @@
 #include "hub/hub_cache_internal.h"
 #include "hub/piece_table.h"
 
-/* What is being listed. */
+/* A list that is being made. */
 struct lister {
     const struct hub_places *places;
     struct cached_models *out;
-    char repo[HUB_REPO_BYTES]; /* "": what lies there is no repository's */
+    char repo[HUB_REPO_BYTES]; /* the repository whose folder is being read; "": it is no repository's */
 };
 
 static err_code add(struct cached_models *m, const struct cached_model *model, struct err *e)
@@ -84,7 +84,7 @@ static err_code list_snapshot(void *user, const char *path, const char *commit, 
 
 /* ---- parts ------------------------------------------------------------------------------------------------------ */
 
-/* PATH.incomplete: what its table says of it, or that it is somebody's. */
+/* Lists a part, PATH.incomplete, with what its table says; without a table it is another program's. */
 static err_code list_part(void *user, const char *path, const char *below, struct err *e)
 {
     const struct lister *l = user;
@@ -120,7 +120,7 @@ static err_code list_repo(void *user, const char *path, const char *folder, stru
 
 /* ---- other addresses -------------------------------------------------------------------------------------------- */
 
-/* As its lock's file says (download.c). */
+/* The URL's scheme, from the lock file (download.c). */
 static const char *scheme_of(const char *folder, const char *file)
 {
     char path[HUB_PLACE_BYTES], begin[8] = "";

@@ -12,17 +12,17 @@
 #include "hub/hub_cache_internal.h"
 #include "hub/piece_table.h"
 
-/* What goes, or would. */
+/* What is being removed, or would be. */
 struct remover {
     const struct hub_places *places;
     const struct model_name *name;
     bool really;
-    int fitness;        /* of what is meant best: the rest stays */
-    struct bytes taken; /* without `really`: blobs whose links would go, a line each */
+    int fitness;        /* fitness of the best match; models with less are kept */
+    struct bytes taken; /* without `really`: blobs whose links would be removed, one in each line */
     size_t n_models;
     uint64_t n_bytes;
     char repo[HUB_PLACE_BYTES];    /* its folder */
-    char commit[HUB_COMMIT_BYTES]; /* of the one snapshot that is meant; "": all */
+    char commit[HUB_COMMIT_BYTES]; /* commit of the only snapshot that the name matches; "": all */
 };
 
 static err_code remove_file(const char *path, struct err *e)

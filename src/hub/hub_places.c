@@ -69,29 +69,32 @@ static err_code find_endpoint(struct hub_places *p, struct err *e)
     return ERR_OK;
 }
 
-/* The first line of a file; no file is no token. */
-static void read_token(struct hub_places *p, const char *path)
+/* Reads the first line of a file, cut to n bytes with its NUL; "": there is no file. */
+static void read_line(const char *path, char *line, size_t n)
 {
     FILE *f = *path ? fopen(path, "re") : NULL;
-    if (f && !fgets(p->token, sizeof p->token, f))
-        p->token[0] = '\0';
+    if (!f || !fgets(line, (int)n, f))
+        line[0] = '\0';
     if (f)
         fclose(f);
 }
 
 static err_code find_token(struct hub_places *p, struct err *e)
 {
-    char path[HUB_PLACE_BYTES];
+    char path[HUB_PLACE_BYTES], line[sizeof p->token + 2]; /* with a line end */
     const char *token = variable("HF_TOKEN"), *from = "HF_TOKEN";
     if (!token)
         token = variable("HUGGING_FACE_HUB_TOKEN");
     TRY(variable("HF_TOKEN_PATH") ? join(path, "HF_TOKEN_PATH", variable("HF_TOKEN_PATH"), "", e)
                                   : hub_place(path, "/token", e));
-    if (token)
-        snprintf(p->token, sizeof p->token, "%s", token);
-    else
-        read_token(p, from = path);
-    p->token[strcspn(p->token, "\r\n")] = '\0';
+    if (!token) {
+        read_line(from = path, line, sizeof line);
+        token = line;
+    }
+    size_t n = strcspn(token, "\r\n");
+    if (n >= sizeof p->token)
+        return err_set(e, ERR_USAGE, "%s: expected a token of at most %zu bytes", from, sizeof p->token - 1);
+    snprintf(p->token, sizeof p->token, "%.*s", (int)n, token);
     for (const char *c = p->token; *c; c++)
         if (*c <= ' ' || *c > '~')
             return err_set(e, ERR_USAGE, "%s: expected a token of letters, digits and the like", from);

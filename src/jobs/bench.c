@@ -7,29 +7,30 @@
 #include "base/mem.h"
 #include "base/minmax.h"
 
-/* A tenth or two of a second on most machines: little beside the time for which a shared machine keeps its speed. */
+/* About 0.1 to 0.2 s on most machines, which is short compared with the time for which a shared machine keeps its
+ * speed. */
 enum { STRETCH_TOK = 16 };
 
-/* A phase and what its rounds reached: arrays of n_round. */
+/* A phase and the speeds of its rounds, in arrays of n_round. */
 struct phase_run {
     struct bench_phase *phase;
     double *tok_per_s, *roof_tok_per_s, *roof_fraction;
     uint64_t n_experts, n_layers; /* computed in MoE layers, and how many such layers ran */
 };
 
-/* A text and its next token, as an index of the ids. */
+/* A text, and the index of its next token in the ids. */
 struct bench_text {
     moebius_session *session;
     size_t next;
     int32_t id;
 };
 
-/* A device, and what its operations had done before a stretch, and after it. */
+/* A device, and the counters of its operations before and after a stretch. */
 struct bench_device {
     bool is_gpu;
     moebius_gpu_roof roof;
     moebius_op_stats before[MOEBIUS_MAX_OP], after[MOEBIUS_MAX_OP];
-    double stretch_s; /* of a GPU: the least time that the stretch could take it */
+    double stretch_s; /* GPU: the least time that it can take for the stretch */
 };
 
 struct bench_run {
@@ -38,9 +39,9 @@ struct bench_run {
     struct bench_text *texts;  /* [n_texts]; the first one's session is the caller's */
     moebius_batch_item *items; /* [n_texts] */
     int32_t *chunk;
-    moebius_roof roof; /* as last measured */
-    moebius_roof sum;  /* of all that were */
-    int64_t n_roof;    /* so many */
+    moebius_roof roof; /* as measured last */
+    moebius_roof sum;  /* sum of all measurements */
+    int64_t n_roof;    /* number of measurements */
     bool is_streaming;
     struct bench_device *devices;
     int n_device;
@@ -49,7 +50,7 @@ struct bench_run {
     struct bench_result *out;
 };
 
-/* Tokens, the time that they took, and the time that they could not go below. */
+/* Tokens, the time that they took, and the least time that they could take. */
 struct stretch {
     double n_tok, s, roof_s;
 };
@@ -67,7 +68,7 @@ static int32_t next_id(const struct bench_run *b, struct bench_text *t)
     return b->params->ids[t->next++ % b->params->n_ids];
 }
 
-/* n tokens of one text. */
+/* Computes n tokens of one text. */
 static err_code eval(struct bench_run *b, struct bench_text *t, int64_t n, struct err *e)
 {
     moebius_error error;
@@ -78,7 +79,7 @@ static err_code eval(struct bench_run *b, struct bench_text *t, int64_t n, struc
     return ERR_OK;
 }
 
-/* A token of each text. */
+/* Computes a token of each text. */
 static err_code eval_all(struct bench_run *b, struct err *e)
 {
     moebius_error error;
@@ -123,8 +124,8 @@ static double mean(double a, double b)
     return (a + b) / 2;
 }
 
-/* Measuring takes memory, for which slots would go, and time in which GPUs become slow: once where experts are read,
- * and where there are GPUs. */
+/* Measuring the roof takes memory, which would be taken from slots, and time, in which GPUs lower their clocks. So it
+ * is measured only once if experts are read or there are GPUs. */
 static err_code measure_roof(struct bench_run *b, struct err *e)
 {
     moebius_error error;
@@ -162,8 +163,8 @@ static void add_stats(moebius_op_stats *to, const moebius_op_stats *did)
     to->n_tile += did->n_tile;
 }
 
-/* Adds what all devices did with one kind of operation in a stretch, and to the stretch's roofs what it can't take less
- * than: the processor by each roof, GPUs by their own. */
+/* Adds what all devices did with one kind of operation in a stretch, and adds its least time to the stretch's roofs:
+ * for the processor by each of the roofs, for GPUs by their own. */
 static void add_op(struct bench_run *b, int kind, struct bench_op *to, const moebius_roof roofs[3], double roof_s[3])
 {
     moebius_op_stats on_cpu = {0};
@@ -184,8 +185,8 @@ static void add_op(struct bench_run *b, int kind, struct bench_op *to, const moe
     to->roof_s += b->has_cpu ? op_roof_seconds(&roofs[2], &on_cpu) : 0;
 }
 
-/* What GPUs can't take less than in the stretch: devices with layers of their own take turns, others compute together.
- */
+/* The least time of GPUs in the stretch. Devices that have layers of their own compute one after the other, all others
+ * at the same time. */
 static double gpu_seconds(const struct bench_run *b)
 {
     double s = 0;
@@ -194,7 +195,7 @@ static double gpu_seconds(const struct bench_run *b)
     return s;
 }
 
-/* Adds what a stretch did to its phase; roof_s gets its least times by three roofs. */
+/* Adds a stretch to its phase. roof_s is set to its least times by three roofs. */
 static void add_work(struct bench_run *b, struct bench_phase *p, const moebius_roof roofs[3], double roof_s[3])
 {
     for (int i = 0; i < b->n_device; i++)
@@ -205,7 +206,7 @@ static void add_work(struct bench_run *b, struct bench_phase *p, const moebius_r
         roof_s[i] = most(roof_s[i], gpu_seconds(b));
 }
 
-/* What several places did so far. */
+/* The counters of several places so far. */
 static err_code read_places(const struct bench_run *b, moebius_place_stats *places, struct err *e)
 {
     moebius_error error;
@@ -230,7 +231,7 @@ static void add_place(moebius_place_stats *to, const moebius_place_stats *before
     to->from_bytes += after->from_bytes - before->from_bytes;
 }
 
-/* What n_step passes computed: by the devices' count or, where there are several places, by theirs. */
+/* How many experts n_step passes computed: by the counters of devices or, if there are several places, of places. */
 static void count_experts(const struct bench_run *b, struct phase_run *p, int64_t n_step, uint64_t n_experts,
                           const moebius_place_stats *before, const moebius_place_stats *after)
 {
@@ -240,7 +241,7 @@ static void count_experts(const struct bench_run *b, struct phase_run *p, int64_
     p->n_layers += (uint64_t)(n_step * moebius_n_moe_layer(b->engine));
 }
 
-/* n tokens, `step` at a time, timed, after the roof was measured; measures it again. */
+/* Times n tokens, `step` at a time. The roof was measured before; it is measured again after them. */
 static err_code run_stretch(struct bench_run *b, struct phase_run *run, int64_t n, int64_t step, struct stretch *out,
                             bool *is_steady, struct err *e)
 {
@@ -281,7 +282,7 @@ static void add_stretch(struct stretch *to, const struct stretch *s)
     to->roof_s += s->roof_s;
 }
 
-/* A round of one phase: n tokens, `step` at a time, in stretches. */
+/* Runs a round of one phase: n tokens, `step` at a time, in stretches. */
 static err_code run_phase(struct bench_run *b, struct phase_run *p, int64_t round, int64_t n, int64_t step,
                           struct err *e)
 {

@@ -1,8 +1,10 @@
-/* How fast a model runs, and how fast it could: prefill and decode are timed in rounds. Shared machines change their
- * speed within seconds, so the roof is measured right before and after each stretch that is timed, a prompt or a few
- * decoded tokens, and is the mean of the two. It is the time that the stretch's operations can't go below, summed: of
- * each, the longer of its bytes over the memory's bandwidth and its multiply-adds over the peaks of their units. Of a
- * GPU it is its bytes over its memory's bandwidth, measured once; where devices compute together, the longest one's. */
+/* How fast a model runs, and how fast it could run. Prefill and decode are timed in rounds.
+ *
+ * The roof is the least time that the operations of a timed stretch can take: for each operation its bytes divided by
+ * the memory's bandwidth, or its multiply-adds divided by the peak of their unit, whichever is longer. Shared machines
+ * change their speed within seconds, so bandwidth and peaks are measured right before and after each stretch (a prompt,
+ * or a few decoded tokens), and their mean counts. For a GPU the roof is its bytes divided by its memory's bandwidth,
+ * which is measured once. Where devices compute at the same time, the slowest one's roof counts. */
 #ifndef JOBS_BENCH_H
 #define JOBS_BENCH_H
 
@@ -10,7 +12,7 @@
 #include "moebius/moebius.h"
 
 struct bench_params {
-    const int32_t *ids; /* [n_ids], at least one; when they are used up they begin again */
+    const int32_t *ids; /* [n_ids], at least one; they are repeated when they are used up */
     size_t n_ids;
     int64_t n_depth;   /* tokens in the context before anything is timed */
     int64_t n_prefill; /* tokens of a round's prompt; 0: prompts are not timed */
@@ -27,10 +29,10 @@ struct bench_spread {
 
 struct bench_op {
     moebius_op_stats did; /* what ran in all rounds */
-    double roof_s;        /* the least time that it could take */
+    double roof_s;        /* the least time that this could take */
 };
 
-/* One phase, prefill or decode; all zero when it was not asked for. */
+/* One phase, prefill or decode; all zero if it was not asked for. */
 struct bench_phase {
     int64_t n_tok; /* tokens of a round, of all texts */
     /* over the rounds: the speed, the speed that the roof permits, and the first over the second */
@@ -46,22 +48,22 @@ struct bench_phase {
 };
 
 struct bench_result {
-    moebius_roof best, least, mean; /* of the roofs that were measured, rate by rate; zeros: GPUs compute all */
+    moebius_roof best, least, mean; /* of each measured rate; zeros: GPUs compute everything */
     moebius_gpu_roof gpu;           /* of the first GPU; zeros: there is none */
-    bool is_gpu_alone;              /* it computes all */
+    bool is_gpu_alone;              /* the GPU computes everything */
     int n_op;                       /* kinds of operations in `ops` */
-    int64_t n_round;                /* rounds that were run */
+    int64_t n_round;                /* rounds that have run */
     struct bench_phase prefill, decode;
 };
 
-/* The session needs room for n_depth + n_prefill + n_decode tokens. Further texts are sessions like it, with other
- * tokens; their prompts are not timed. `progress` (may be NULL) is called after each round; false ends it there:
- * out->n_round tells how many there were. */
+/* The session needs room for n_depth + n_prefill + n_decode tokens. Further texts have sessions like it with other
+ * tokens; their prompts are not timed. `progress` (may be NULL) is called after each round; false ends the run, and
+ * out->n_round is the number of rounds so far. */
 MUST_USE err_code bench_run(moebius_engine *engine, moebius_session *session, const struct bench_params *params,
                             bool (*progress)(void *user, int64_t n_round), void *user, struct bench_result *out,
                             struct err *e);
 
-/* The spread of n >= 1 values, which are sorted. */
+/* The spread of n >= 1 values. Sorts the values. */
 struct bench_spread bench_spread(double *values, int64_t n);
 
 #endif

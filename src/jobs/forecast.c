@@ -4,12 +4,12 @@
 
 enum { N_DRAW = 2000, MAX_TOK = 64, MAX_CHOICE = 64 * MAX_TOK, N_MESSAGE = 3 /* a request, and an answer in two */ };
 
-/* What one rank is asked in a layer. */
+/* The work of one rank in a layer. */
 struct part {
     int64_t n_tok, n_row;
 };
 
-/* What the tokens of a layer choose. */
+/* The choices of a layer's tokens. */
 struct draw {
     struct part parts[FORECAST_MAX_RANK];
     uint64_t has[MAX_TOK];   /* bit i: rank i has a choice of the token */
@@ -17,7 +17,7 @@ struct draw {
     int movable[MAX_CHOICE]; /* their tokens */
 };
 
-/* The rank that a choice falls on. */
+/* The rank that has to compute a choice. */
 static int draw_rank(const struct forecast_params *p, struct random *r)
 {
     double x = random_unit(r);
@@ -43,7 +43,7 @@ static void draw_token(const struct forecast_params *p, struct random *r, int64_
             give(d, draw_rank(p, r), token);
 }
 
-/* The rank that is through with one more choice first. */
+/* The rank that would finish first with one more choice. */
 static int soonest(const struct forecast_params *p, const struct draw *d)
 {
     int best = 0;
@@ -54,7 +54,7 @@ static int soonest(const struct forecast_params *p, const struct draw *d)
     return best;
 }
 
-/* Of large batches as many tokens are drawn as tell, and stand for the others. */
+/* Only a sample of the tokens of a large batch is drawn, and stands for all of them. */
 static void add_layer(const struct forecast_params *p, struct random *r, struct forecast *f)
 {
     struct draw d = {0};

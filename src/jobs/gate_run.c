@@ -5,7 +5,7 @@
 #include "jobs/profile.h"
 #include "planner/ceiling.h"
 
-/* Moves may take a sixteenth of the time, as those of the live cache; where that is not known there are so many. */
+/* Moves may take a sixteenth of the time, as in the live cache. If the time is not known, this is their number. */
 enum { MOVE_PART = 16, MOST_MOVES = 16, UNKNOWN_MOVES = 2 };
 
 /* ---- skew -------------------------------------------------------------------------------------------------------- */
@@ -38,7 +38,7 @@ static int64_t most_moves(const struct gate_costs *c, const struct gate_curve *c
     return n < 1 ? 1 : n > MOST_MOVES ? MOST_MOVES : (int64_t)n;
 }
 
-/* Below the least that a cache needs there is no point. */
+/* Budgets below the least that a cache needs are left out. */
 static err_code add_point(const struct gate_job *j, double share, int64_t moves, struct gate_curve *c, struct err *e)
 {
     struct replay r, slots;
@@ -72,7 +72,7 @@ static err_code measure_curve(const struct gate_job *j, int64_t moves, struct ga
 
 /* ---- distinct experts -------------------------------------------------------------------------------------------- */
 
-/* Of n tokens whose choices are even. */
+/* The share of a layer's experts that n tokens with even choices use, on average. */
 static double even_share(const struct trace *t, int64_t n)
 {
     double share = 0;
@@ -82,7 +82,7 @@ static double even_share(const struct trace *t, int64_t n)
     return share;
 }
 
-/* A text shows a number of tokens in several places, or nothing of it. */
+/* A number of tokens is left out if the text is too short to have it in several places. */
 enum { MOST_TOKENS = 512, LEAST_PLACES = 8 };
 
 static err_code measure_distinct(const struct gate_job *j, struct gate_curve *c, struct err *e)

@@ -6,10 +6,10 @@
 
 #include "base/clock.h"
 
-/* How long a choice is timed: of products, of what whole tokens are timed for. */
+/* How long each choice is timed: those about products, and those about whole tokens. */
 static const int64_t product_ns = 1000 * 1000 * 1000, number_ns = 3000 * (int64_t)(1000 * 1000);
 
-/* A row is measured again until it has taken so long, at least twice. */
+/* A row is measured repeatedly, at least twice, until it has taken so long. */
 enum { ROW_NS = 400 * 1000 * 1000, MIN_ROUND = 2, MAX_ROUND = 20 };
 
 static err_code next_step(const struct tune_params *p, const char *what, struct err *e)
@@ -21,7 +21,7 @@ static err_code next_step(const struct tune_params *p, const char *what, struct 
 
 /* ---- products --------------------------------------------------------------------------------------------------- */
 
-/* Tokens that stand for "several". */
+/* The number of tokens that stands for "several". */
 enum { SEVERAL = 8 };
 
 static err_code tune_type(moebius_engine *g, const struct tune_params *p, const struct tune_type *type, int64_t n_tok,
@@ -60,7 +60,7 @@ static err_code tune_products(moebius_engine *g, const struct tune_params *p, st
 
 /* ---- numbers ---------------------------------------------------------------------------------------------------- */
 
-/* A race of values for a number, by the time of a token. */
+/* A comparison of values for a setting, by the time of a token. */
 struct number_race {
     moebius_engine *g;
     const struct tune_params *p;
@@ -98,7 +98,7 @@ static int64_t time_value(void *user, int choice)
     return clock_ns() - start_ns;
 }
 
-/* Chooses among n values, whose first is in force. */
+/* Chooses among n values, the first of which is the current one. */
 static err_code tune_number(struct number_race *r, const char *name, int n, struct tune_number *out, struct err *e)
 {
     struct race race = {.n_choice = n, .budget_ns = number_ns, .time_ns = time_value, .user = r};
@@ -127,7 +127,7 @@ static err_code tune_numbers(moebius_engine *g, const struct tune_params *p, str
 
 /* ---- dispatch of experts ---------------------------------------------------------------------------------------- */
 
-/* Time in the experts' operations so far. */
+/* The time of the experts' operations so far. */
 static double experts_ns(const moebius_engine *engine)
 {
     moebius_op_stats ops[MOEBIUS_MAX_OP];
@@ -138,8 +138,8 @@ static double experts_ns(const moebius_engine *engine)
     return 0;
 }
 
-/* The experts' time for n tokens at once, if it is less than *best. Logits of all of them are asked for, because the
- * last layer would else compute one. */
+/* Lowers *best to the experts' time for n tokens at once, if that is less. Logits of all tokens are requested, because
+ * the last layer would compute only one token otherwise. */
 static err_code measure(const moebius_engine *engine, moebius_session *session, const int32_t *ids, int64_t n,
                         double *best, struct err *e)
 {
@@ -154,7 +154,7 @@ static err_code measure(const moebius_engine *engine, moebius_session *session, 
     return ERR_OK;
 }
 
-/* Of a row, the logarithm of what direct dispatch gains. */
+/* The logarithm of what direct dispatch gains in a row. */
 static double direct_gain(const struct tune_row *r)
 {
     return log(r->sorted_ns / r->direct_ns);
@@ -210,7 +210,7 @@ static err_code tune_cutoff(moebius_engine *g, const struct tune_params *p, stru
         TRY(next_step(p, what, e));
         TRY(tune_row(g, p, r, e));
         if (r->direct_ns > 2 * r->sorted_ns)
-            break; /* that won't turn again */
+            break; /* later values won't become better again */
     }
     out->sort_cutoff = tune_choose(out->rows, out->n_row, tuning_cutoff(&t, moebius_fingerprint(g)));
     tuning_set_cutoff(&t, moebius_fingerprint(g), out->sort_cutoff);
@@ -221,7 +221,7 @@ static err_code tune_cutoff(moebius_engine *g, const struct tune_params *p, stru
 static err_code tune_all(moebius_engine *g, const struct tune_params *p, struct tune_result *out, struct err *e)
 {
     double warm = 0;
-    TRY(measure(g, p->direct, p->ids, TUNE_MAX_TOK, &warm, e)); /* work space grows the first time */
+    TRY(measure(g, p->direct, p->ids, TUNE_MAX_TOK, &warm, e)); /* to warm up: work space grows the first time */
     TRY(measure(g, p->sorted, p->ids, TUNE_MAX_TOK, &warm, e));
     TRY(tune_products(g, p, out, e));
     TRY(tune_numbers(g, p, out, e));

@@ -47,7 +47,7 @@ double ceiling_prompt_miss(int64_t n_slot, int64_t n_expert)
     return 1 - part_of(n_slot, n_expert);
 }
 
-/* Without a curve: the experts chosen most, or any. */
+/* The hit rate without a curve: slots hold the experts chosen most in earlier runs, or any if there are no counts. */
 static double hit_by_counts(const struct plan_facts *f, int64_t n_slot, int64_t n_expert)
 {
     if (f->mass && n_slot >= 1 && n_slot <= f->n_mass)
@@ -74,7 +74,8 @@ double ceiling_copies_hit(const struct plan_facts *f, int64_t n_copy, int64_t n_
     return hit;
 }
 
-/* Means of the two texts of docs/car.md, with slots for a quarter and for half of the experts. */
+/* What cache-aware routing replaced with slots for a quarter and for half of the experts: means of the two texts of
+ * docs/car.md. */
 static const struct {
     double threshold, quarter, half;
 } measured_car[] = {{0.35, 0.68, 0.87}, {0.5, 0.53, 0.77}, {0.7, 0.33, 0.55}, {0.9, 0.10, 0.22}, {1, 0, 0}};
@@ -101,14 +102,15 @@ double ceiling_gives_way(double threshold, double slot_share)
 
 /* ---- parts of a pass --------------------------------------------------------------------------------------------- */
 
-/* A rate that is not known bounds nothing. */
+/* An unknown rate counts as infinite, so that it bounds nothing. */
 static double or_infinite(double rate)
 {
     return rate > 0 ? rate : INFINITY;
 }
 
-/* The products of weights of one type that are read n_read times and meet n tokens in all. A weight takes a time each
- * time that it is read, and one for each token: such that one token and MACHINE_MANY take what was measured. */
+/* The time of products with weights of one type that are read n_read times and multiplied with n tokens in all. A
+ * weight takes some time for each read and some for each token; both are such that 1 and MACHINE_MANY tokens take the
+ * measured time. */
 static double products_s(const struct ceiling_params *p, const struct plan_product *x, double n_read, double n)
 {
     const struct quant_info *q = quant_info((uint32_t)x->type);
@@ -121,7 +123,7 @@ static double products_s(const struct ceiling_params *p, const struct plan_produ
     return x->n * (n_read * most(0, 1 / r->one_per_s - token_s) + n * token_s);
 }
 
-/* The longer of reading c's bytes n_read times and of doing its multiply-adds n times. */
+/* The time to read c's bytes n_read times or to do its multiply-adds n times, whichever is longer. */
 static double part_s(const struct ceiling_params *p, const struct plan_cost *c, double n_read, double n,
                      double read_per_s)
 {
@@ -131,19 +133,21 @@ static double part_s(const struct ceiling_params *p, const struct plan_cost *c, 
     return most(n_read * c->n_bytes / read_per_s, compute);
 }
 
-/* The tokens of a pass: of a prompt, or one of each text. */
+/* The tokens of a pass: those of a prompt, or one of each text. */
 struct tokens {
-    double n, n_last; /* in all, and those that go on from the last layer's attention */
-    bool in_row;      /* one text's */
+    double n;      /* tokens in all */
+    double n_last; /* tokens that the last layer computes after its attention */
+    bool in_row;   /* they follow each other in one text */
 };
 
-/* Of a pass, the tokens that meet a layer's experts. */
+/* How many tokens of a pass a layer's experts compute. */
 static double n_meeting(const struct ceiling_params *p, int layer, const struct tokens *tokens)
 {
     return layer == p->facts->n_moe - 1 ? tokens->n_last : tokens->n;
 }
 
-/* Of a layer's experts, those that n tokens choose: even choices, or as a text showed. */
+/* How many different experts of a layer n tokens choose: by the curve of a sample text, or as if all were equally
+ * likely. */
 static double n_distinct(const struct ceiling_params *p, const struct plan_layer *y, double n, bool in_row)
 {
     double even = ceiling_distinct(y->n_expert, y->n_used, n);
@@ -151,7 +155,7 @@ static double n_distinct(const struct ceiling_params *p, const struct plan_layer
     return least(most(shown, (double)y->n_used), (double)y->n_expert);
 }
 
-/* Both compute a layer at the same time, and the longer one counts. */
+/* Adds a layer that GPU and processor compute at the same time: it takes as long as the slower of them. */
 static void add_divided(const struct ceiling_params *p, const struct plan_layer *y, double n, bool in_row,
                         struct ceiling_time *t)
 {
@@ -162,7 +166,8 @@ static void add_divided(const struct ceiling_params *p, const struct plan_layer 
     t->part_s[here >= beside ? PART_PRODUCTS : PART_BESIDE] += most(here, beside);
 }
 
-/* A layer's experts for n tokens together. Of several ranks the longest counts; a message there and back follows. */
+/* Adds the time of a layer's experts for all tokens of a pass. With several ranks it is that of the slowest rank, and
+ * of a message there and back. */
 static void add_layer(const struct ceiling_params *p, int layer, const struct tokens *tokens, struct ceiling_time *t)
 {
     const struct plan_layer *y = &p->facts->layers[layer];
@@ -180,8 +185,7 @@ static void add_layer(const struct ceiling_params *p, int layer, const struct to
         p->rank_most > 0 ? s * p->rank_most + p->rank_round_trip_s : s;
 }
 
-/* Positions that tokens [from, to) of one text see in all: of each token itself and those before it, within the window.
- */
+/* The sum of the positions that tokens [from, to) of a text see: each sees itself and those before it in the window. */
 static double n_seen(int64_t window, double from, double to)
 {
     double w = (double)window, ramp_end = window ? least(to, w) : to;
@@ -189,7 +193,7 @@ static double n_seen(int64_t window, double from, double to)
     return ramp + (window && to > w ? (to - most(from, w)) * w : 0);
 }
 
-/* Attention and recurrent state of n_texts texts, each of which takes tokens [from, to) in one pass. */
+/* The time of attention and recurrent state of n_texts texts, each of which computes tokens [from, to) in one pass. */
 static double state_s(const struct ceiling_params *p, double n_texts, int64_t from, int64_t to)
 {
     double s = part_s(p, &p->facts->recurrent, n_texts, n_texts * (double)(to - from), p->read_per_s);
@@ -202,7 +206,7 @@ static double state_s(const struct ceiling_params *p, double n_texts, int64_t fr
     return s;
 }
 
-/* Bytes that drives give meanwhile: missed experts. */
+/* Bytes of missed experts that drives must read during a pass. */
 static double drives_bytes(const struct ceiling_params *p, const struct tokens *tokens)
 {
     double n_bytes = 0;
@@ -217,7 +221,7 @@ static double drives_bytes(const struct ceiling_params *p, const struct tokens *
     return least(n_bytes, p->missing_bytes);
 }
 
-/* Of the machine's memory, which experts from drives pass. */
+/* The speed of the machine's memory, through which experts from drives pass. */
 static double memory_per_s(const struct ceiling_params *p)
 {
     return p->cpu_read_per_s > 0 ? p->cpu_read_per_s : p->read_per_s;
@@ -231,8 +235,8 @@ static bool is_known(const struct ceiling_params *p)
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-/* Each token in its turn with the layers' weights, and with its experts. The least time is that of drives, which may go
- * on beside all else. */
+/* The time of a pass, without state and logits. least_s is that of the drives only, whose reads may overlap with all
+ * else. */
 static struct ceiling_time begin_pass(const struct ceiling_params *p, struct tokens tokens)
 {
     struct ceiling_time t = {0};
@@ -255,8 +259,9 @@ static double others_s(const struct ceiling_time *pass)
     return s;
 }
 
-/* A prompt's next layer is read while the one before computes, so of both times the shorter one is hidden, but for what
- * two layers take of it, as measured: the first one's reads, and computing that waits for a layer's last ones. */
+/* While a layer of a prompt is computed, the next one is read, so that the shorter of both times is hidden. As
+ * measured, the part of two layers is not: the first layer's reads, and computing that waits for a layer's last reads.
+ */
 static void hide_reads(const struct ceiling_params *p, struct ceiling_time *pass)
 {
     double *reads = &pass->part_s[PART_READS];
@@ -295,7 +300,7 @@ static struct ceiling_time prompt(const struct ceiling_params *p, int64_t from, 
     return t;
 }
 
-/* The same with all products at the peak. */
+/* The parameters with the peak rate for all products. */
 static struct ceiling_params at_peaks(const struct ceiling_params *p)
 {
     struct ceiling_params peaks = *p;

@@ -10,7 +10,7 @@
 
 /* ---- costs ------------------------------------------------------------------------------------------------------- */
 
-/* A layer that two devices compute is read back and waited for: two dispatches that are waited for. */
+/* In a layer that two devices compute, the choice is read back and a result is waited for: two waits for a dispatch. */
 enum { N_WAIT = 2 };
 
 static double over(double n_bytes, double bytes_per_s)
@@ -33,7 +33,7 @@ struct gate_costs gate_costs(const struct machine *m, double expert_bytes, int n
 
 /* ---- the curve --------------------------------------------------------------------------------------------------- */
 
-/* Of the points on both sides of a share, and how far it is from the first to the second. */
+/* Finds the points on both sides of a share; returns how far the share is from the first to the second, 0 to 1. */
 static double bracket(const struct gate_curve *c, double share, struct gate_point *a, struct gate_point *b)
 {
     *a = (struct gate_point){0};
@@ -63,7 +63,7 @@ double gate_slots_hit(const struct gate_curve *c, double share)
 
 double gate_distinct(const struct gate_curve *c, double n, bool in_row)
 {
-    double n_before = 1, before = 1; /* a single token's are distinct */
+    double n_before = 1, before = 1; /* the experts of a single token are always distinct */
     for (int i = 0; i < c->n_count; i++) {
         double n_here = (double)c->counts[i].n, here = in_row ? c->counts[i].in_row : c->counts[i].apart;
         if (n < n_here)
@@ -76,11 +76,11 @@ double gate_distinct(const struct gate_curve *c, double n, bool in_row)
 
 /* ---- deciding ---------------------------------------------------------------------------------------------------- */
 
-/* How long a layer takes whose n choices are each in slots with probability `hit`: both devices compute at once, and
- * the longer one counts. */
+/* The expected time of a layer whose n choices hit slots with probability `hit` each. Both devices compute at the same
+ * time, and the slower one counts. */
 static double layer_s(int64_t n, double hit, const struct gate_costs *c)
 {
-    double s = 0, p = pow(1 - hit, (double)n); /* of no choice in slots */
+    double s = 0, p = pow(1 - hit, (double)n); /* probability that i choices hit */
     if (hit >= 1)
         return (double)n * c->first_s;
     for (int64_t i = 0; i <= n; i++) {
@@ -90,7 +90,7 @@ static double layer_s(int64_t n, double hit, const struct gate_costs *c)
     return s;
 }
 
-/* What is measured beside noise, as elsewhere. */
+/* Smaller differences than these are taken for noise. */
 static const double gain_share = 0.03, least_lead = 0.05;
 
 static void decide_by_time(struct gate *g, const struct gate_curve *c, const struct gate_costs *costs)
@@ -151,7 +151,7 @@ static json_t *curve_object(const struct gate_curve *c)
                      c->entropy, "curve", points, "distinct", counts);
 }
 
-/* Takes the object over. */
+/* Takes over the reference to j. */
 static err_code write_object(json_t *j, char **text, struct err *e)
 {
     *text = j ? json_write(j, JSON_INDENT(1) | JSON_REAL_PRECISION(8), NULL) : NULL;
@@ -176,7 +176,7 @@ err_code gate_json(const struct gate *g, const struct gate_curve *c, char **text
                         text, e);
 }
 
-/* A number of an object, within bounds. */
+/* Reads a number of an object and checks its bounds. */
 static err_code get(const json_t *j, const char *key, double least, double most, double *out, const char *name,
                     struct err *e)
 {

@@ -12,14 +12,14 @@
 
 enum key_kind { KEY_TEXT, KEY_COUNT, KEY_BYTES, KEY_RATE, KEY_LIST };
 
-/* A key of an object, and where its value lies in the struct. A list's items have keys of their own. */
+/* A key of an object, and the offset of its value in the struct. The items of a list have keys of their own. */
 struct key {
     const char *name;
     enum key_kind kind;
     size_t at;
-    double max;        /* of a number; of a text its room */
-    size_t count_at;   /* of a list: where its length is */
-    size_t item_bytes; /* and of one item */
+    double max;        /* largest value of a number; bytes of a text's buffer */
+    size_t count_at;   /* KEY_LIST: offset of its length */
+    size_t item_bytes; /* KEY_LIST: size of an item */
     const struct key *items;
 };
 
@@ -190,7 +190,7 @@ static err_code read_object(const struct key *keys, const json_t *j, const struc
     return ERR_OK;
 }
 
-/* Measurements by threads must ascend: what lies between two of them is read off. */
+/* Measurements must ascend by threads, since values between two of them are interpolated. */
 static err_code check_memory(const struct machine *m, const char *name, struct err *e)
 {
     for (int i = 0; i < m->n_memory; i++)
@@ -376,8 +376,8 @@ void machine_set_rate(struct machine *m, enum machine_rate rate, int n_threads, 
     }
 }
 
-/* The best of any depth with reads of so many bytes. Longer reads are no slower than shorter ones: what was measured
- * to be so met a drive that had something else to do. */
+/* The best rate of any depth with reads of up to so many bytes. Longer reads are never slower than shorter ones: if
+ * they were measured to be, the drive was busy with something else. */
 static double best_depth(const struct machine_drive *d, int64_t n_bytes)
 {
     double best = 0;

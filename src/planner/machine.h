@@ -25,19 +25,19 @@ enum {
     MACHINE_MANY = 32 /* tokens of a product that was measured with many */
 };
 
-/* What so many threads read from memory together. */
+/* How fast n_threads read from memory together. */
 struct machine_memory {
     int n_threads;
     double bytes_per_s;
 };
 
-/* Multiply-adds of one thread's products with weights of a type, which are in a cache. */
+/* Multiply-adds a second of one thread in products with weights of one type, which are in a cache. */
 struct machine_product {
     char type[MACHINE_TYPE_BYTES]; /* "Q4_K" */
     double one_per_s, many_per_s;  /* where each weight meets one token, and where it meets MACHINE_MANY */
 };
 
-/* Random reads of one size, so many in flight at once. */
+/* Random reads of one size, `depth` of them in flight at once. */
 struct machine_read {
     int64_t n_bytes;
     int depth;
@@ -52,19 +52,19 @@ struct machine_drive {
 
 struct machine_gpu {
     char name[MACHINE_NAME_BYTES];
-    uint64_t memory_bytes, free_bytes;             /* all of it; what others have left */
-    double bytes_per_s;                            /* from its own memory */
+    uint64_t memory_bytes, free_bytes;             /* all of its memory; what other processes have left */
+    double bytes_per_s;                            /* reads from its own memory */
     double int8_per_s;                             /* multiply-adds on bytes */
-    double to_bytes_per_s, from_bytes_per_s;       /* from and to the machine's memory, pinned */
-    double to_pageable_per_s, from_pageable_per_s; /* the same, not pinned */
-    double dispatch_s;                             /* of an empty dispatch that is waited for */
+    double to_bytes_per_s, from_bytes_per_s;       /* copies to the GPU and back, with pinned memory of the machine */
+    double to_pageable_per_s, from_pageable_per_s; /* the same with memory that is not pinned */
+    double dispatch_s;                             /* time of an empty dispatch that is waited for */
 };
 
 struct machine {
     char name[MACHINE_NAME_BYTES];                  /* the processor's, or what somebody called it */
     int n_thread;                                   /* processors that a process may use */
     int n_node;                                     /* memory nodes with processors */
-    int n_socket, n_core;                           /* that a process may use */
+    int n_socket, n_core;                           /* sockets and cores that a process may use */
     uint64_t l2_bytes, l3_bytes;                    /* of all caches of that level */
     uint64_t ram_bytes, free_bytes;                 /* all memory; what a process may still take */
     struct machine_memory memory[MACHINE_MAX_READ]; /* [n_memory], threads ascending */
@@ -83,7 +83,7 @@ struct machine {
     double rank_round_trip_s, rank_bytes_per_s; /* from the first one to another */
 };
 
-/* Rates of a machine that change as neighbours take their part of it. */
+/* Rates of a machine that vary as other users of the same hardware take their part. */
 enum machine_rate { MACHINE_MEMORY, MACHINE_UNITS, MACHINE_DRIVE, MACHINE_N_RATE };
 
 /* Parses n bytes; `name` is what messages call them. */
@@ -91,21 +91,21 @@ MUST_USE err_code machine_parse(struct machine *m, const char *text, size_t n, c
 /* The file's text, NUL-terminated, owned by the caller (mem_free). */
 MUST_USE err_code machine_write(const struct machine *m, char **text, struct err *e);
 
-/* What n_threads read from memory: as measured, between two measurements in proportion, and beyond the last one no
- * more; 0: unknown. */
+/* Bytes/s that n_threads read from memory: interpolated linearly between two measurements, and beyond the last one
+ * constant; 0: unknown. */
 double machine_memory_speed(const struct machine *m, int n_threads);
-/* What n_threads reach of the peak of `all` threads, when one alone reaches `one` (0: unknown); 0: unknown. */
+/* The peak of n_threads, where all threads together reach `all` and one alone `one` (0: unknown). 0: unknown. */
 double machine_peak(const struct machine *m, double all, double one, int n_threads);
-/* What n_threads reach of a rate: bytes read from memory, multiply-adds on bytes of vector units, or bytes read from
- * the drive 1 MiB at a time, whatever the threads; 0: unknown, or there are several drives. */
+/* A rate with n_threads: bytes/s read from memory, multiply-adds/s on bytes of vector units, or bytes/s read from the
+ * drive 1 MiB at a time, whatever the threads. 0: unknown, or there are several drives. */
 double machine_rate_of(const struct machine *m, enum machine_rate rate, int n_threads);
-/* All that goes with the rate becomes `factor` times as fast: memory, peaks and products, or drives. */
+/* Multiplies by `factor` all figures that vary with the rate: those of memory, of peaks and products, or of drives. */
 void machine_scale_rate(struct machine *m, enum machine_rate rate, double factor);
-/* The rate of n_threads is per_s, and what goes with it changes in proportion. Units and drives that are unknown
- * stay so. */
+/* Sets the rate of n_threads to per_s, and scales all figures that vary with it. Units and drives that are unknown stay
+ * so. */
 void machine_set_rate(struct machine *m, enum machine_rate rate, int n_threads, double per_s);
-/* The best rate of reads of n_bytes or less that a drive reached: between two sizes in proportion to their logarithms,
- * of smaller ones in proportion to the size, of larger ones no more; 0: unknown. */
+/* The best bytes/s that a drive reached with reads of n_bytes: interpolated between two sizes by their logarithms,
+ * proportional to the size below the smallest, and constant above the largest. 0: unknown. */
 double machine_drive_speed(const struct machine_drive *d, double n_bytes);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "base/units_text.h"
 
-/* Of a prompt that is in the prompt cache, what is computed all the same. */
+/* Tokens of a cached prompt that are computed nevertheless. */
 enum { UNCACHED_TOK = 64 };
 
 static const int64_t prompt_lengths[PLAN_N_PROMPT] = {1000, 2000, 4000, 8000, 20000, 40000};
@@ -32,7 +32,7 @@ uint64_t plan_text_bytes(const struct plan_facts *f, const struct plan_kv *kv, i
     return f->n_n_ctx ? kv->text_bytes[f->n_n_ctx - 1] : 0;
 }
 
-/* Of each text its tokens and logits. */
+/* The tokens and logits of one text. */
 uint64_t plan_host_bytes(const struct plan_facts *f, int64_t n_ctx)
 {
     return (uint64_t)(n_ctx + f->n_vocab) * 4;
@@ -43,7 +43,6 @@ static uint64_t texts_bytes(const struct plan_facts *f, const struct plan_kv *kv
     return (uint64_t)n_texts * (plan_text_bytes(f, kv, n_ctx) + plan_host_bytes(f, n_ctx));
 }
 
-/* All experts of layers [from, to). */
 uint64_t plan_expert_bytes(const struct plan_facts *f, int from, int to)
 {
     uint64_t n = 0;
@@ -52,7 +51,7 @@ uint64_t plan_expert_bytes(const struct plan_facts *f, int from, int to)
     return n;
 }
 
-/* A rank keeps its part of the experts. */
+/* With several ranks, the part of n_bytes of experts that this rank keeps. */
 static uint64_t expert_part(const struct making *k, uint64_t n_bytes)
 {
     return k->m->n_rank > 1 ? (uint64_t)((double)n_bytes * k->s->rank_part) : n_bytes;
@@ -84,7 +83,7 @@ static uint64_t fixed_bytes(const struct making *k, const struct plan_kv *kv, in
     return f->process_bytes + f->weight_bytes + texts_bytes(f, kv, n_ctx, n_texts);
 }
 
-/* What is kept back for operations: as a session is admitted. */
+/* What is set aside for operations, as when a session is opened. */
 static uint64_t spare_bytes(const struct making *k, const struct plan_kv *kv, int64_t n_ctx)
 {
     return plan_spare_bytes(k->f->work_bytes + texts_bytes(k->f, kv, n_ctx, 1), k->f->scratch_bytes) +
@@ -97,7 +96,7 @@ static uint64_t least_with(const struct making *k, const struct plan_kv *kv, int
            k->f->least_slot_bytes;
 }
 
-/* Activations with what is kept back for operations, where texts decode and experts are read. */
+/* Activations and what is set aside for operations while texts decode and experts are read. */
 static uint64_t few_bytes(const struct making *k, uint64_t spare)
 {
     if (k->s->n_texts > k->f->n_few)
@@ -105,7 +104,7 @@ static uint64_t few_bytes(const struct making *k, uint64_t spare)
     return k->f->work_few_bytes + spare / PLAN_FEW_PART;
 }
 
-/* Memory with which texts that decode have slots for all experts. */
+/* The memory with which all experts have slots while texts decode. */
 static uint64_t with_all_bytes(const struct making *k, int64_t n_ctx)
 {
     return fixed_bytes(k, k->kv, n_ctx, k->s->n_texts) + few_bytes(k, spare_bytes(k, k->kv, n_ctx)) +
@@ -153,13 +152,13 @@ static uint64_t less(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
-/* Slots that a budget gives, as a share of the bytes of all: sizes of layers differ little. */
+/* How many slots fit into a budget. The sizes of layers differ little, so it is the budget's share of all bytes. */
 static int64_t slots_of(const struct plan *p, uint64_t budget, uint64_t all)
 {
     return budget >= all ? p->n_expert : (int64_t)((double)p->n_expert * ((double)budget / (double)all));
 }
 
-/* Prompts have n_many bytes of experts, texts that decode n_few. */
+/* Sets the slots: n_many bytes of experts while prompts are computed, n_few while texts decode. */
 static void give_slots(struct making *k, uint64_t n_many, uint64_t n_few, uint64_t all)
 {
     struct plan *p = k->p;
@@ -177,7 +176,7 @@ uint64_t plan_allowed_bytes(const struct making *k, uint64_t all)
     return k->s->expert_share > 0 ? (uint64_t)(k->s->expert_share * (double)all) : all;
 }
 
-/* Memory for all texts' state. */
+/* The most memory for all texts' state. */
 static uint64_t state_limit(const struct making *k)
 {
     return k->s->state_bytes ? k->s->state_bytes : k->m->ram_bytes / PLAN_STATE_SHARE;
@@ -190,14 +189,14 @@ uint64_t plan_checkpoint_bytes(const struct making *k, uint64_t room)
     return state_limit(k) ? least_of(n_bytes, state_limit(k) / PLAN_CHECKPOINT_SHARE) : n_bytes;
 }
 
-/* Where memory for state was named, what texts leave of it has prompts that are kept for texts that begin alike. */
+/* If memory for state was given, kept prompts take what texts and checkpoints leave of it. */
 static uint64_t kept_bytes(const struct making *k, uint64_t checkpoints, uint64_t room)
 {
     uint64_t taken = texts_bytes(k->f, k->kv, k->s->n_ctx, k->s->n_texts) + checkpoints;
     return least_of(less(k->s->state_bytes, taken), room);
 }
 
-/* What goes when there is no room for it, of the memory beyond the least that works. */
+/* Adds checkpoints and kept prompts, as far as the memory beyond the least that works has room for them. */
 static uint64_t add_kept(struct making *k)
 {
     uint64_t room = UINT64_MAX, checkpoints, kept;
@@ -210,19 +209,20 @@ static uint64_t add_kept(struct making *k)
     return checkpoints + kept;
 }
 
-/* Rows of logits that are there and that so many texts leave alone. */
+/* Memory of rows of logits that these texts never use. */
 static uint64_t idle_bytes(const struct making *k)
 {
     return less((uint64_t)k->f->n_logits, (uint64_t)k->s->n_texts) * (uint64_t)k->f->n_vocab * sizeof(float);
 }
 
-/* Experts' bytes that there is room for beside so many others. */
+/* How many bytes of experts there is room for beside `others`. */
 static uint64_t room_for_experts(const struct making *k, uint64_t others, uint64_t most)
 {
     return k->p->ram_limit ? least_of(less(k->p->ram_limit, others + PLAN_MARGIN_BYTES), most) : most;
 }
 
-/* Where experts are read, texts that decode leave them most of what a prompt takes besides its results. */
+/* Maps the memory of a run on processors. Texts that decode need little of what a prompt needs for its activations, and
+ * leave the rest to experts, if these are read from drives. */
 static void map_memory(struct making *k)
 {
     struct plan *p = k->p;
@@ -260,7 +260,7 @@ static bool is_within(uint64_t n_bytes, uint64_t limit)
     return !limit || n_bytes <= limit;
 }
 
-/* A context with which the model just works. */
+/* Whether the model works with this context at all. */
 static bool works(const struct making *k, int64_t n_ctx)
 {
     int n_cpu_moe = k->s->n_cpu_moe >= 0 ? k->s->n_cpu_moe : k->f->n_moe;
@@ -271,14 +271,14 @@ static bool works(const struct making *k, int64_t n_ctx)
     return is_within(least_with(k, k->kv, n_ctx, k->s->n_texts), plan_ram_limit(k));
 }
 
-/* One that leaves all experts where they are fastest. */
+/* Whether it leaves room for all experts where they are fastest. */
 static bool has_room_for_all(const struct making *k, int64_t n_ctx)
 {
     uint64_t n_bytes = plan_is_gpu(k) ? plan_vram_with(k, 0, n_ctx) : with_all_bytes(k, n_ctx);
     return works(k, n_ctx) && is_within(n_bytes, plan_is_gpu(k) ? plan_vram_limit(k) : plan_ram_limit(k));
 }
 
-/* One whose texts take a quarter at most of what they share with the experts. */
+/* Whether texts take at most a quarter of the memory that they share with the experts. */
 static bool leaves_most(const struct making *k, int64_t n_ctx)
 {
     enum { PART = 4 };
@@ -289,7 +289,7 @@ static bool leaves_most(const struct making *k, int64_t n_ctx)
            texts_bytes(k->f, k->kv, n_ctx, k->s->n_texts) <= (limit - without) / PART;
 }
 
-/* The longest context of those that were sized, of at most n_most tokens; 0: none. */
+/* The longest context of at most n_most tokens, among those that were sized, that is good; 0: none is. */
 static int64_t longest(const struct making *k, int64_t n_most, bool (*is_good)(const struct making *k, int64_t n_ctx))
 {
     for (int i = k->f->n_n_ctx - 1; i >= 0; i--)
@@ -298,7 +298,7 @@ static int64_t longest(const struct making *k, int64_t n_most, bool (*is_good)(c
     return 0;
 }
 
-/* Speed before length, as long as the context is one of some use. */
+/* Prefers speed to length, as long as the context is useful. */
 static int64_t choose_context(const struct making *k)
 {
     enum { USEFUL_CTX = 4096 };
@@ -313,19 +313,19 @@ static int64_t choose_context(const struct making *k)
 
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
-/* Whether a run with these would be admitted, however its start differs from this one. */
+/* Whether a run with these settings would be admitted, even if the program is a little larger at its start. */
 static bool is_safe(const struct making *k, const struct plan_kv *kv, int64_t n_ctx, int64_t n_texts)
 {
     return least_with(k, kv, n_ctx, n_texts) + PLAN_VARIES_BYTES <= k->p->ram_limit;
 }
 
-/* In the option's unit, with what starts differ by. */
+/* Bytes in MiB, the option's unit, with what the program's size may vary by. */
 static uint64_t safe_mib(uint64_t n_bytes)
 {
     return ((n_bytes + PLAN_VARIES_BYTES) >> 20) + 1;
 }
 
-/* The longest context that works, with this type of caches and so many texts; 0: none. */
+/* The longest context that works with this type of caches and n_texts texts; 0: none. */
 static int64_t longest_context(const struct making *k, const struct plan_kv *kv, int64_t n_texts)
 {
     for (int i = k->f->n_n_ctx - 1; i >= 0; i--)
@@ -334,7 +334,7 @@ static int64_t longest_context(const struct making *k, const struct plan_kv *kv,
     return 0;
 }
 
-/* The type whose caches take least. */
+/* The type whose caches take least memory. */
 static const struct plan_kv *least_kv(const struct making *k)
 {
     const struct plan_kv *best = k->kv;
@@ -385,7 +385,7 @@ void plan_refuse_speed(struct making *k)
 
 /* ---- speed ------------------------------------------------------------------------------------------------------- */
 
-/* The drive that gives experts fastest; -1: none is known. */
+/* The drive from which experts are read fastest; -1: none is known. */
 static int best_drive(const struct making *k, double n_bytes, double *bytes_per_s)
 {
     int best = -1;
@@ -400,7 +400,7 @@ static int best_drive(const struct making *k, double n_bytes, double *bytes_per_
     return best;
 }
 
-/* The drives of a prepared store together; 0: one of them was not measured. */
+/* The speed of all drives of a prepared store together; 0: one of them was not measured. */
 static double drives_speed(const struct making *k, double n_bytes)
 {
     double sum = 0;
@@ -414,8 +414,8 @@ static double drives_speed(const struct making *k, double n_bytes)
     return sum;
 }
 
-/* How often a byte from a drive passes memory before a product reads it: written by the drive; and where it must be
- * packed for the products, read and written again. */
+/* How often a byte from a drive passes through memory before a product reads it: once when the drive writes it, and
+ * twice more if it must be packed for the products. */
 enum { PASSES_PREPARED = 1, PASSES_PACKED = 3 };
 
 void plan_find_drives(struct making *k, struct ceiling_params *c)
@@ -432,7 +432,7 @@ void plan_find_drives(struct making *k, struct ceiling_params *c)
         k->p->drive = k->s->drives[0];
 }
 
-/* Of multiply-adds on bytes: of the unit that does most. */
+/* The peak of multiply-adds on bytes, of the fastest unit. */
 static double int8_peak(const struct machine *m, int n_threads)
 {
     double vectors = machine_peak(m, m->int8_per_s, m->thread_int8_per_s, n_threads);
@@ -440,7 +440,8 @@ static double int8_peak(const struct machine *m, int n_threads)
     return tiles > vectors ? tiles : vectors;
 }
 
-/* So many threads' of all types that were measured with one, which share cores and clocks as at the peak. */
+/* Sets the rates of n_threads for all types that were measured with one thread: they grow with threads as the peak
+ * does. */
 static void find_products(const struct machine *m, int n_threads, struct ceiling_rate product[QUANT_MAX_ID])
 {
     double n_int8 = int8_peak(m, n_threads) / int8_peak(m, 1);
@@ -455,7 +456,7 @@ static void find_products(const struct machine *m, int n_threads, struct ceiling
     }
 }
 
-/* Of all experts, but for those that have slots, unless somebody said what is found. */
+/* Bytes of experts that have no slot; of all experts if shares were given (--found). */
 static double missing_bytes(const struct making *k, int64_t n_slot)
 {
     double all = 0;
@@ -464,8 +465,8 @@ static double missing_bytes(const struct making *k, int64_t n_slot)
     return plan_is_found(k) ? all : all * ceiling_prompt_miss(n_slot, k->p->n_expert);
 }
 
-/* Whether the last cache keeps a good part of the weights from token to token, so that memory's speed bounds nothing.
- */
+/* Whether the last-level cache keeps a good part of the weights from token to token, so that the speed of memory is no
+ * bound. */
 static bool is_cached(const struct making *k)
 {
     uint64_t n_bytes = k->f->weight_bytes + expert_part(k, plan_expert_bytes(k->f, 0, k->f->n_moe));
@@ -508,7 +509,7 @@ struct plan_speed plan_forecast(const struct making *k, struct calibration_query
     return s;
 }
 
-/* Of the whole plan; n_tok: see struct calibration_query. */
+/* The query for a forecast with the plan's settings. n_tok: as in struct calibration_query. */
 static struct calibration_query query(const struct making *k, enum speed_of of, int64_t n_texts, int64_t n_tok,
                                       struct ceiling_time time)
 {
@@ -536,7 +537,7 @@ void plan_find_speeds(struct making *k, const struct ceiling_params *c)
 {
     struct plan *p = k->p;
     const struct plan_settings *s = k->s;
-    struct ceiling_params one_by_one = *c, many = *c; /* cache-aware routing leaves prompts alone */
+    struct ceiling_params one_by_one = *c, many = *c; /* cache-aware routing does not apply to prompts */
     one_by_one.miss *= 1 - p->gives_way;
     many.miss = p->prompt_miss;
     if (!plan_is_gpu(k))
@@ -562,7 +563,6 @@ bool plan_is_found(const struct making *k)
     return k->s->found_vram > 0 || k->s->found_ram > 0 || k->s->found_drive > 0;
 }
 
-/* Those that give way fall on what is at hand, on the GPU as many of them as of the others. */
 double plan_found_gpu(const struct making *k)
 {
     double at_hand = k->s->found_vram + k->s->found_ram;
@@ -658,7 +658,7 @@ static void plan_cpu(struct making *k)
     map_memory(k);
     p->prompt_miss = ceiling_prompt_miss(p->n_prompt_slot, p->n_expert);
     p->miss = plan_is_found(k) ? k->s->found_drive : ceiling_decode_miss(k->f, p->n_slot, p->n_expert);
-    if (p->miss > 0 && !plan_is_found(k)) /* prompts read what they choose */
+    if (p->miss > 0 && !plan_is_found(k)) /* cache-aware routing does not apply to prompts */
         p->gives_way = ceiling_gives_way(k->s->car, (double)p->n_slot / (double)p->n_expert);
     p->regime = k->m->n_rank > 1 ? REGIME_RANKS : p->miss > 0 ? REGIME_STREAM : REGIME_RAM;
     p->at = p->regime == REGIME_STREAM ? p->miss * (1 - p->gives_way) : 0;

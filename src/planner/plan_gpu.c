@@ -1,5 +1,5 @@
-/* Plans with a GPU, or several, that run the layers: whose experts are where, and what that takes of its memory. Of the
- * processor's experts those have slots that there is memory for, as places stream what has none (docs/places.md). */
+/* Plans for runs whose layers are on one or several GPUs: where the experts of each layer are, and how much memory that
+ * takes. The processor's experts have slots as far as there is memory; the others are streamed (docs/places.md). */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ static int n_gpu(const struct making *k)
     return has_stages(k) ? k->s->n_gpu : 1;
 }
 
-/* That there is of GPU i; 0: unknown. */
+/* Memory of GPU i that may be taken; 0: unknown. */
 static uint64_t gpu_limit(const struct making *k, int i)
 {
     const struct machine_gpu *g = &k->m->gpus[i];
@@ -34,7 +34,7 @@ uint64_t plan_layer_bytes(const struct plan_facts *f)
     return most + f->weight_bytes / (uint64_t)(f->n_moe ? f->n_moe : 1);
 }
 
-/* Of GPUs that have layers each but one leaves less than a layer, which is not divided. */
+/* With several GPUs, each but one may have room left for less than a layer, since layers are not divided. */
 uint64_t plan_vram_limit(const struct making *k)
 {
     uint64_t sum = 0, idle = (uint64_t)(n_gpu(k) - 1) * plan_layer_bytes(k->f);
@@ -46,7 +46,7 @@ uint64_t plan_vram_limit(const struct making *k)
     return sum > idle ? sum - idle : 1;
 }
 
-/* Each GPU's own, beside layers and texts. */
+/* Activations, which each GPU needs for itself. */
 static uint64_t work_bytes(const struct making *k)
 {
     return (uint64_t)n_gpu(k) * (k->f->work_bytes + k->f->scratch_bytes);
@@ -57,7 +57,6 @@ static uint64_t driver_bytes(const struct making *k)
     return k->s->is_running ? 0 : (uint64_t)n_gpu(k) * PLAN_VRAM_MARGIN_BYTES;
 }
 
-/* Of what runs the layers, with the experts of so many in the machine's memory. */
 uint64_t plan_vram_with(const struct making *k, int n_cpu_moe, int64_t n_ctx)
 {
     const struct plan_facts *f = k->f;
@@ -65,7 +64,7 @@ uint64_t plan_vram_with(const struct making *k, int n_cpu_moe, int64_t n_ctx)
            (uint64_t)k->s->n_texts * plan_text_bytes(f, k->kv, n_ctx) + driver_bytes(k);
 }
 
-/* Memory beside the processor's experts. */
+/* The machine's memory that is needed without the processor's experts. */
 static uint64_t ram_without(const struct making *k)
 {
     return k->f->process_bytes + PLAN_MARGIN_BYTES + k->s->place_bytes +
@@ -74,14 +73,14 @@ static uint64_t ram_without(const struct making *k)
 
 /* ---- the processor's experts ------------------------------------------------------------------------------------- */
 
-/* What the processor has of the experts. */
+/* The experts that the processor has. */
 struct beside {
-    uint64_t n_bytes, ram_bytes; /* of all these experts, and of those that have slots */
-    uint64_t least_bytes;        /* of slots, with which it works */
-    double miss, prompt_miss;    /* of all choices, those that drives give, of a token and of a prompt */
+    uint64_t n_bytes, ram_bytes; /* bytes of these experts, and of those among them that have slots */
+    uint64_t least_bytes;        /* least memory for slots that works */
+    double miss, prompt_miss;    /* shares of all choices that drives are read for, of a token and of a prompt */
 };
 
-/* There is room for n_here bytes of n_bytes of the experts, and part `chosen` of all choices falls on these. */
+/* Finds the misses where n_here of n_bytes have slots, and the share `chosen` of all choices falls on these experts. */
 static void find_misses(const struct making *k, struct beside *b, uint64_t n_here, uint64_t n_bytes, double chosen)
 {
     int64_t n_expert = plan_n_experts(k->f);
@@ -94,7 +93,7 @@ static void find_misses(const struct making *k, struct beside *b, uint64_t n_her
         b->miss = k->s->found_drive;
 }
 
-/* The processor has n_bytes of the experts, and part `chosen` of all choices falls on them. */
+/* The processor's part, where it has n_bytes of experts on which the share `chosen` of all choices falls. */
 static struct beside divide(const struct making *k, uint64_t n_bytes, double chosen)
 {
     uint64_t limit = k->p->ram_limit, taken = ram_without(k), room = limit > taken ? limit - taken : 0;
@@ -107,7 +106,7 @@ static struct beside divide(const struct making *k, uint64_t n_bytes, double cho
     return b;
 }
 
-/* The last layers' experts. */
+/* The processor's part, where it has the experts of the last n_cpu_moe layers. */
 static struct beside divide_last(const struct making *k, int n_cpu_moe)
 {
     uint64_t n_bytes = plan_expert_bytes(k->f, k->f->n_moe - n_cpu_moe, k->f->n_moe);
@@ -136,14 +135,14 @@ static void add_drives(struct making *k, const struct beside *b, struct ceiling_
 
 /* ---- a GPU ------------------------------------------------------------------------------------------------------- */
 
-/* What GPUs that take turns reach, each with a part of the work that is as large as its memory; 0: not known. at: the
- * offset of a rate in struct machine_gpu. */
+/* The rate of GPUs that compute one after the other, each with a part of the work in proportion to its memory; 0: not
+ * known. at: the offset of the rate in struct machine_gpu. */
 static double rate_in_turns(const struct making *k, size_t at)
 {
     double s = 0, sum = 0;
     for (int i = 0; i < n_gpu(k); i++) {
         double rate = *(const double *)((const char *)&k->m->gpus[i] + at), part = (double)gpu_limit(k, i);
-        part = n_gpu(k) == 1 ? 1 : part; /* whatever it has */
+        part = n_gpu(k) == 1 ? 1 : part; /* whatever memory it has */
         if (!(rate > 0) || !(part > 0))
             return 0;
         s += part / rate;
@@ -197,7 +196,7 @@ static void add_gpu_row(struct making *k, int n)
         k->p->gpu_chosen = k->p->n_gpu - 1;
 }
 
-/* As far as the rows before leave room. */
+/* Adds checkpoints, as far as the rows before leave room. */
 static void add_checkpoints(struct making *k)
 {
     uint64_t limit = k->p->vram_limit, taken = k->p->vram_bytes;
@@ -277,7 +276,7 @@ static void plan_layers(struct making *k)
 
 /* ---- each layer on both ------------------------------------------------------------------------------------------ */
 
-/* Bytes of experts that the GPU gets. */
+/* Bytes of experts on the GPU. */
 static uint64_t vram_experts(const struct making *k)
 {
     uint64_t all = plan_expert_bytes(k->f, 0, k->f->n_moe), base = plan_vram_with(k, k->f->n_moe, k->s->n_ctx);
@@ -340,7 +339,8 @@ static void write_split(struct making *k)
     plan_add_ram_flag(k);
 }
 
-/* What copies hold is what earlier runs chose most; divided experts are chosen alike. */
+/* A plan in which GPU and processor compute each layer. Copies are of the experts that earlier runs chose most; where
+ * experts are divided, all are taken to be chosen equally often. */
 static void plan_both(struct making *k)
 {
     struct plan *p = k->p;
@@ -351,7 +351,7 @@ static void plan_both(struct making *k)
                  : is_cache       ? ceiling_copies_hit(k->f, (int64_t)(share * (double)p->n_expert), p->n_expert)
                                   : share;
     struct beside b = divide(k, ram, is_cache ? 1 : 1 - p->gpu_hit);
-    if (b.miss > 1 - p->gpu_hit) /* what is hottest of all is in slots, too, and what the GPU has is not read */
+    if (b.miss > 1 - p->gpu_hit) /* the experts chosen most have slots, too, and what the GPU has is not read */
         b.miss = 1 - p->gpu_hit;
     map_both(k, vram, &b);
     p->regime = b.miss > 0 ? REGIME_TIERED : ram ? REGIME_OFFLOAD : REGIME_VRAM;

@@ -14,7 +14,7 @@ struct making {
     const struct plan_kv *kv;
 };
 
-/* A line more, if there is room for one. */
+/* Adds a line if there is room for it. */
 void plan_say(struct plan_lines *l, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 /* ---- bytes (plan.c) ---------------------------------------------------------------------------------------------- */
@@ -24,37 +24,37 @@ uint64_t plan_host_bytes(const struct plan_facts *f, int64_t n_ctx);      /* its
 uint64_t plan_expert_bytes(const struct plan_facts *f, int from, int to); /* all experts of layers [from, to) */
 int64_t plan_n_experts(const struct plan_facts *f);
 uint64_t plan_ram_limit(const struct making *k); /* 0: unknown */
-/* A row of the map, if it has bytes, which count in its tier's sum. */
+/* Adds a row to the map and its bytes to the tier's sum; nothing for 0 bytes. */
 void plan_add_row(struct making *k, const char *what, const char *tier, uint64_t n_bytes);
-/* The program's own row, with what of the margin it takes in any case; the rest of that is reserve. */
+/* Adds the program's row, with the part of the margin that is always taken; the rest of the margin becomes reserve. */
 void plan_add_program(struct making *k);
-/* Of a device's experts, `all` bytes, those that may have memory. */
+/* How many bytes of a device's experts (`all` bytes) may have memory. */
 uint64_t plan_allowed_bytes(const struct making *k, uint64_t all);
-/* Checkpoints of all texts, as far as `room` bytes have it; 0: the model's texts go back without. */
+/* Bytes of all texts' checkpoints, `room` at most; 0: the model's texts need none. */
 uint64_t plan_checkpoint_bytes(const struct making *k, uint64_t room);
 
 /* ---- speed (plan.c) ---------------------------------------------------------------------------------------------- */
 
 double plan_rate(double n, double s); /* n / s; 0: not known */
-/* The ceiling of n tokens in q.time, and what receipts of this machine and model make of it; of `q` the threads,
- * machine and fingerprint are filled in. */
+/* The ceiling of n tokens in q.time, with the forecast of receipts. Fills in q's threads, machine and fingerprint. */
 struct plan_speed plan_forecast(const struct making *k, struct calibration_query q, int64_t n);
-/* What gives the experts that no memory has, and how fast. */
+/* Finds the drives that experts without a slot are read from, and their speed. */
 void plan_find_drives(struct making *k, struct ceiling_params *c);
-/* Of decode with `c`, whose misses are a token's; prompts have the plan's. */
+/* Fills in the plan's speeds. c->miss is that of a decoded token; prompts take the plan's prompt_miss. */
 void plan_find_speeds(struct making *k, const struct ceiling_params *c);
-/* Whether the shares of choices that are found on each device were given; if so, that of the GPU. */
+/* Whether the shares of choices that each device has were given (--found). */
 bool plan_is_found(const struct making *k);
+/* If so, the GPU's share, with its part of the choices that cache-aware routing replaces. */
 double plan_found_gpu(const struct making *k);
 void plan_refuse_speed(struct making *k);
 void plan_assume(struct making *k);
-/* Of the flags of a run: its memory, where that decides who has slots, or was named. */
+/* Appends --ram to the options of a run, where it decides how many experts have slots, or was given. */
 void plan_add_ram_flag(struct making *k);
 
 /* ---- GPUs (plan_gpu.c) ------------------------------------------------------------------------------------------- */
 
-uint64_t plan_vram_limit(const struct making *k); /* of all that have layers; 0: unknown */
-/* What they need with the experts of so many layers in the machine's memory. */
+uint64_t plan_vram_limit(const struct making *k); /* memory of all GPUs that have layers; 0: unknown */
+/* What these GPUs need with the experts of n_cpu_moe layers in the machine's memory. */
 uint64_t plan_vram_with(const struct making *k, int n_cpu_moe, int64_t n_ctx);
 void plan_make_gpu(struct making *k);
 

@@ -29,7 +29,7 @@ static json_t *speed_band(const struct plan_speed *s)
     return band(s->is_forecast, s->low, s->mid, s->high);
 }
 
-/* What parts of a ceiling permit alone. */
+/* The ceilings of the parts alone. */
 static json_t *parts(const struct plan_speed *s)
 {
     json_t *j = json_object();

@@ -1,4 +1,5 @@
-/* A plan as a picture: a bar for each tier, to the scale of what there is of it, and what lies in it by name. */
+/* A plan as a picture: a bar for each tier, as long as the tier is large, and the names and sizes of what lies in it.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,14 +16,14 @@ enum {
     BAR_WIDTH = WIDTH - 2 * LEFT,
     BAR_HEIGHT = 34,
     LINE = 20,        /* from one line of text to the next */
-    TITLE_COLUMN = 84 /* letters of a line of the title, which take 9 units at most */
+    TITLE_COLUMN = 84 /* letters in a line of the title; each takes at most 9 units */
 };
 
 static const char *const tiers[] = {"vram", "ram", "drive"};
 static const char *const tier_names[] = {"VRAM", "memory", "drive"};
 enum { N_TIER = sizeof tiers / sizeof *tiers };
 
-/* What is what keeps its colour in all tiers. */
+/* Each class of bytes has the same colour in all tiers. */
 static const struct {
     const char *what, *colour;
 } colours[] = {{"weights", "#4878a8"},     {"experts", "#e49444"},     {"expert copies", "#f0b87c"},
@@ -51,7 +52,7 @@ struct drawing {
             (d)->code = bytes_print(&(d)->b, (d)->e, __VA_ARGS__);                                                     \
     } while (0)
 
-/* Text as XML has it. */
+/* Text, escaped for XML. */
 static void draw_letters(struct drawing *d, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -71,7 +72,7 @@ static void draw_line(struct drawing *d, const char *weight, const char *s, size
     DRAW(d, "</text>\n");
 }
 
-/* Bytes of the first column letters at most, cut at a blank where there is one, and never within a character. */
+/* How many bytes of a title fit into a line. It is cut at a blank if there is one, and never within a character. */
 static size_t line_length(const char *s)
 {
     size_t n = strlen(s), at = TITLE_COLUMN;
@@ -86,7 +87,7 @@ static size_t line_length(const char *s)
     return at;
 }
 
-/* As many lines as it takes. */
+/* Draws a text in as many lines as it needs. */
 static void draw_title(struct drawing *d, const char *title)
 {
     while (*title) {

@@ -8,7 +8,7 @@
 #include "base/units_text.h"
 #include "planner/plan.h"
 
-/* Lines in the making; what finds no memory shows at the end. */
+/* Lines that are being written. A failure to get memory is kept until the end. */
 #define SAY(...)                                                                                                       \
     do {                                                                                                               \
         if (code == ERR_OK)                                                                                            \

@@ -12,12 +12,12 @@
 
 enum key_kind { KEY_TEXT, KEY_COUNT, KEY_RATE };
 
-/* A key, and where its value lies in the struct. What is zero or empty is left out. */
+/* A key, and the offset of its value in the struct. Values that are zero or empty are not written. */
 struct key {
     const char *name;
     enum key_kind kind;
     size_t at;
-    double max; /* of a number; of a text its room */
+    double max; /* largest value of a number; bytes of a text's buffer */
 };
 
 #define TEXT(name, field)                                                                                              \
@@ -76,7 +76,7 @@ enum { N_KEY = sizeof keys / sizeof *keys };
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* NULL: there is nothing to say, or no memory. */
+/* The value as JSON; NULL: it is zero or empty, or there is no memory. */
 static json_t *value_of(const struct receipt *r, const struct key *k)
 {
     const void *p = (const char *)r + k->at;

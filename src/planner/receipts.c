@@ -6,43 +6,45 @@
 
 #include "base/minmax.h"
 
-/* A receipt counts half as much as one that is so much younger, and not at all after so many times that. */
+/* A receipt's weight halves each half_life_s; after n_lives half-lives it does not count any more. */
 static const double half_life_s = 60 * 86400.0, n_lives = 4;
-/* A receipt counts half as much as one whose run is so much nearer: 1 / sharpness, in doublings of threads or texts. */
+/* A receipt's weight halves with each 1 / sharpness doublings by which its threads or texts differ from those asked
+ * for. */
 static const double sharpness = 2;
 static const int64_t small_ctx = 1024;
-/* One that knows no parts counts half as much as one that is so much nearer in its regime. */
+/* The weight of a receipt without parts also halves with each half_at by which its place in the regime differs. */
 static const double half_at = 0.05;
-/* A receipt of the same model counts as much as so many of others. */
+/* A receipt of the same model has own_model_weight times the weight of another model's. */
 static const double own_model_weight = 4;
-/* A device that takes less than `minor` of what is forecast need not be known; one is that took `seen` of that share in
- * a run. */
+/* A device with less than the share `minor` of the forecast's time need not be covered by receipts. Another one is
+ * covered if it took at least `seen` times that share in some run. */
 static const double minor = 0.1, seen = 0.1;
-/* How much one part may differ from the others: as the square of an error of the forecast so many times smaller. A part
- * takes at least `least_factor` of what is common to all: reads may go on beside computing. */
+/* `pull` is the weight, in the least squares, of the parts' difference from the common factor. A part takes at least
+ * `least_factor` of the common factor, since reads may overlap with computing. */
 static const double pull = 0.002, least_factor = 0.05;
-/* Half of the band, as a share of the forecast: of one receipt, over the root of how many there are; the least and the
- * most of several; what is added for another model, for another machine, and for parts that take a quarter more of a
- * run, or less, than they ever did. */
+/* Half of the band's width, as a share of the forecast. band_of_one: with one receipt; it is divided by the square root
+ * of their number. band_least, band_most, band_foreign_most: bounds, the last one for another machine. The others are
+ * added for another model, for another machine, and for each outside_unit by which a part's share of the run is outside
+ * of what was measured. */
 static const double band_of_one = 0.12, band_least = 0.06, band_most = 0.20, band_foreign_most = 0.35;
 static const double band_other_model = 0.04, band_other_machine = 0.06, band_outside = 0.08, outside_unit = 0.25;
 
 /* Parts that one device computes. */
 enum device { DEVICE_LAYERS, DEVICE_BESIDE, DEVICE_DRIVES, DEVICE_N };
 static const enum device device_of[PART_N] = {
-    [PART_BESIDE] = DEVICE_BESIDE, [PART_READS] = DEVICE_DRIVES}; /* else those that run the layers */
+    [PART_BESIDE] = DEVICE_BESIDE, [PART_READS] = DEVICE_DRIVES}; /* all others: DEVICE_LAYERS */
 
-/* Receipts that count. */
+/* Which receipts count. */
 struct selection {
     const struct receipt *list;
     size_t n;
     const struct calibration_query *q;
-    bool same_machine, same_model; /* others don't count */
-    uint64_t without;              /* nor does the model of this fingerprint; 0: all do */
+    bool same_machine, same_model; /* only those of the same machine, or of the same model */
+    uint64_t without;              /* not those of the model with this fingerprint; 0: no model is left out */
     int64_t newest_s;
 };
 
-/* Parts as shares of what they sum to. */
+/* The parts' shares of a time. */
 struct shares {
     double part[PART_N];
 };
@@ -67,14 +69,14 @@ static bool has_parts(const struct receipt *r, enum speed_of of)
     return false;
 }
 
-/* The layers run on the same kind of device. */
+/* Whether the layers run on the same kind of device in both regimes. */
 static bool is_akin(enum regime a, enum regime b)
 {
     bool cpu_a = a == REGIME_RAM || a == REGIME_STREAM, cpu_b = b == REGIME_RAM || b == REGIME_STREAM;
     return a == b || (cpu_a == cpu_b && a != REGIME_RANKS && b != REGIME_RANKS);
 }
 
-/* Has something to say about the query, and no more than can be. */
+/* Whether a receipt says something about the query, and is not above its own ceiling. */
 static bool is_usable(const struct receipt *r, const struct calibration_query *q)
 {
     double share = receipt_share(r, q->of);
@@ -94,7 +96,8 @@ static double doublings(int64_t a, int64_t b)
     return a > 0 && b > 0 ? fabs(log2((double)a / (double)b)) : 0;
 }
 
-/* How unlike a receipt's run is to what is asked for. Small contexts cost nothing, and long prompts come in pieces. */
+/* How much a receipt's run differs from the query, in doublings. Small contexts cost nothing, and long prompts are
+ * computed in pieces. */
 static double distance(const struct receipt *r, const struct calibration_query *q)
 {
     double threads = doublings(r->n_threads, q->n_threads);
@@ -103,7 +106,7 @@ static double distance(const struct receipt *r, const struct calibration_query *
     return threads + doublings(r->n_texts, q->n_texts) + doublings(r->n_ctx + small_ctx, q->n_tok + small_ctx) / 2;
 }
 
-/* 0: it does not count. */
+/* The weight of a receipt; 0: it does not count. */
 static double weight_of(const struct selection *s, const struct receipt *r)
 {
     if (!is_selected(s, r))
@@ -113,7 +116,7 @@ static double weight_of(const struct selection *s, const struct receipt *r)
     return exp2(-age - sharpness * distance(r, s->q) - far) * (is_model(r, s->q) ? own_model_weight : 1);
 }
 
-/* Age is counted from the newest of those that count. */
+/* Ages are counted from the newest receipt that is selected. */
 static struct selection select_receipts(const struct receipt *list, size_t n, const struct calibration_query *q,
                                         bool same_machine, bool same_model)
 {
@@ -139,7 +142,7 @@ static struct shares shares_of(const double part_s[PART_N])
     return x;
 }
 
-/* Of one that knows no parts: those of the query, which stretch to its ceiling. */
+/* The shares of a receipt's parts. A receipt without parts is taken to have those of the query. */
 static struct shares shares_of_receipt(const struct receipt *r, const struct calibration_query *q)
 {
     double part_s[PART_N];
@@ -158,7 +161,7 @@ static double sum_of(const double part_s[PART_N])
     return sum;
 }
 
-/* What the parts of a receipt's run take at least, of the time that it took. */
+/* The least times of the parts of a receipt's run, as shares of the time that it took. */
 static struct shares of_measured(const struct receipt *r, const struct calibration_query *q)
 {
     struct shares x = shares_of_receipt(r, q);
@@ -179,7 +182,7 @@ static void add_devices(const struct shares *x, double of[DEVICE_N])
         of[device_of[i]] += x->part[i];
 }
 
-/* Whether receipts tell of each device that takes much of the query's time. */
+/* Whether the receipts cover each device that takes much of the query's time. */
 static bool is_covered(const struct selection *s)
 {
     const struct shares asked = shares_of(s->q->time.part_s);
@@ -191,7 +194,7 @@ static bool is_covered(const struct selection *s)
         if (!is_selected(s, &s->list[i]))
             continue;
         add_devices(&x, of);
-        for (int d = 0; d < DEVICE_N; d++) /* one without parts tells of all of them */
+        for (int d = 0; d < DEVICE_N; d++) /* one without parts covers all of them */
             most[d] = fmax(most[d], has_parts(&s->list[i], s->q->of) ? of[d] : 1);
     }
     for (int d = 0; d < DEVICE_N; d++)
@@ -202,20 +205,20 @@ static bool is_covered(const struct selection *s)
 
 /* ---- least squares ----------------------------------------------------------------------------------------------- */
 
-/* By how much each part is slower than its ceiling, and how far off the receipts' times are with that. */
+/* By which factor each part is slower than its ceiling, and the error of the receipts' times with these factors. */
 struct fit {
     double factor[PART_N];
     double error; /* the standard deviation, as a share of the time */
     int n;
 };
 
-/* Normal equations of sum w (sum_p y_p g_p - 1)^2, g being the shares of the time that is forecast with one factor for
- * all parts, and y how each differs from it. */
+/* The normal equations for minimising sum w (sum_p y_p g_p - 1)^2. g_p are the parts' shares of a time that is forecast
+ * with the common factor, and y_p the factors by which the parts differ from it. */
 struct equations {
     double a[PART_N][PART_N], b[PART_N], sum;
 };
 
-/* One factor for all. */
+/* The factor that is common to all parts. */
 static double common_factor(const struct selection *s)
 {
     double sum = 0, square = 0;
@@ -245,7 +248,7 @@ static struct equations gather(const struct selection *s, double common)
     return m;
 }
 
-/* Each in its turn, none below the least, until nothing moves (Gauss-Seidel; the matrix is positive definite). */
+/* Solves the equations by Gauss-Seidel with a lower bound for each factor; the matrix is positive definite. */
 static void solve(const struct equations *m, double y[PART_N])
 {
     enum { N_ROUND = 500 };
@@ -261,13 +264,13 @@ static void solve(const struct equations *m, double y[PART_N])
         }
 }
 
-/* Squared errors by weight. */
+/* Weighted sums of squared errors. */
 struct errors {
     double sum, square;
     int n;
 };
 
-/* Of the times that the factors tell for the receipts of one model; 0: of all. */
+/* Adds the errors of the times that the factors give for the receipts of one model (fingerprint 0: of all). */
 static void add_errors(const struct selection *s, const double factor[PART_N], uint64_t fingerprint, struct errors *to)
 {
     for (size_t i = 0; i < s->n; i++) {
@@ -306,7 +309,7 @@ static struct fit fit_parts(const struct selection *s)
     return f;
 }
 
-/* Lists models that receipts are of, at most n, the newest first, and returns how many. */
+/* Lists the models of the receipts, at most n, the newest first. Returns their number. */
 static int list_models(const struct selection *s, uint64_t *models, int n)
 {
     int n_model = 0;
@@ -320,7 +323,8 @@ static int list_models(const struct selection *s, uint64_t *models, int n)
     return n_model;
 }
 
-/* How far off each model's receipts are with what those of the others say; 0: they are all of one. */
+/* The error of forecasting each model from the receipts of the others (cross-validation); 0: there is only one model.
+ */
 static double error_across_models(const struct selection *s)
 {
     enum { MOST = 8 };
@@ -339,7 +343,7 @@ static double error_across_models(const struct selection *s)
 
 /* ---- the band ---------------------------------------------------------------------------------------------------- */
 
-/* How much more, or less, a part of the query takes of its time than it did in any receipt. */
+/* How far the share of a part in the query's time is outside the range of the receipts; the largest over all parts. */
 static double how_far(const struct selection *s)
 {
     const struct shares asked = shares_of(s->q->time.part_s);
@@ -358,7 +362,7 @@ static double how_far(const struct selection *s)
     return far;
 }
 
-/* How far a place in the regime is from that of any receipt that knows no parts; 0: there is none. */
+/* How far the query's place in the regime is outside the range of the receipts without parts; 0: there are none. */
 static double how_far_in_regime(const struct selection *s)
 {
     double below = INFINITY, above = INFINITY;
@@ -387,7 +391,7 @@ static double half_band(const struct selection *s, const struct fit *f, double f
     return fmin(half, s->same_machine ? band_most : band_foreign_most);
 }
 
-/* What was measured beside a run over what the machine's file says; 0: not known, or too old to count. */
+/* The rate that was measured beside a run, divided by that of the machine's file; 0: not known, or too old to count. */
 static double rate_beside(const struct receipt *r, const struct machine *m, enum machine_rate rate, int64_t newest_s)
 {
     double told = machine_rate_of(m, rate, (int)r->n_threads);
@@ -395,7 +399,7 @@ static double rate_beside(const struct receipt *r, const struct machine *m, enum
     return told > 0 && !is_old && !strcmp(r->machine, m->name) ? r->rates[rate] / told : 0;
 }
 
-/* The median over the newest, which are the last. n_threads: of these alone; 0: of all. */
+/* The median over the newest receipts, which are the last in the list, with n_threads threads (0: any number). */
 static double median_rate(const struct receipt *list, size_t n_receipt, const struct machine *m, enum machine_rate rate,
                           int n_threads, int *n)
 {
@@ -418,7 +422,8 @@ double receipts_rate_factor(const struct receipt *list, size_t n_receipt, const 
     return *n ? factor : median_rate(list, n_receipt, m, rate, 0, n);
 }
 
-/* Own machine and own model, as far as they tell of all that is asked for. */
+/* Selects the receipts of this machine and model, or of this machine, or all: the first selection that covers the
+ * query. */
 static bool choose(const struct receipt *list, size_t n, const struct calibration_query *q, struct selection *out)
 {
     for (int i = 0; i < 3; i++) {

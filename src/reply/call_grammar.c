@@ -12,7 +12,11 @@
 #include "base/utf8.h"
 #include "reply/reply_internal.h"
 
-enum { MAX_MARK = 64, MAX_UNTIL = 2 };
+enum {
+    MAX_MARK = 64,
+    MAX_UNTIL = 2,
+    MAX_TEXT = 16 << 20, /* bytes, as many as the compiler of grammars reads. Each parameter repeats what is shared */
+};
 
 static const char gemma_quote[] = "<|\"|>";
 
@@ -25,6 +29,7 @@ struct writer {
     struct bytes out;
     const struct reply_shape *shape;
     const struct reply_grammar_options *options;
+    json_t *required;             /* the names of the tool's parameters that must come, as keys; owned */
     struct span until[MAX_UNTIL]; /* marks whose rules are needed */
     size_t n_until;
     bool needs_values, needs_key, needs_any; /* whether rules for any value, key or text are */
@@ -372,16 +377,28 @@ static void add_value_rules(struct writer *w)
     w->needs_key = true;
 }
 
-static bool is_required(const json_t *schema, const char *key)
+static bool is_full(const struct writer *w)
+{
+    return w->out.n > MAX_TEXT;
+}
+
+/* Reads which of a tool's parameters must come. */
+static void take_required(struct writer *w, const struct reply_tool *tool)
 {
     size_t i;
     json_t *name;
-    bool found = false;
-    json_array_foreach(json_object_get(schema, "required"), i, name)
+    json_decref(w->required);
+    w->required = json_object();
+    json_array_foreach(json_object_get(tool->parameters, "required"), i, name)
     {
-        found = found || (json_is_string(name) && !strcmp(json_string_value(name), key));
+        if (json_is_string(name) && json_object_set_new(w->required, json_string_value(name), json_true()) != 0)
+            w->out.is_short = true;
     }
-    return found;
+}
+
+static bool is_required(const struct writer *w, const char *key)
+{
+    return json_object_get(w->required, key) != NULL;
 }
 
 /* ---- arguments ----------------------------------------------------------------------------------------------- */
@@ -444,7 +461,9 @@ static void add_parameters(struct writer *w, const struct reply_tool *tool)
     {
         add(w, " (");
         add_parameter(w, tool, key, schema);
-        add(w, is_required(tool->parameters, key) ? " )" : " )?");
+        add(w, is_required(w, key) ? " )" : " )?");
+        if (is_full(w))
+            return;
     }
     if (json_is_object(properties) && json_object_size(properties) == 0)
         add(w, " \"\"");
@@ -473,7 +492,7 @@ static void add_pairs(struct writer *w, const struct reply_tool *tool, size_t i)
             add(w, " value-is");
             add_value(w, schema, reply_tool_kind(tool, key));
             addf(w, " later-%zu-%zu", i, j + 1);
-            if (!is_required(tool->parameters, key))
+            if (!is_required(w, key))
                 addf(w, " | %s-%zu-%zu", rule, i, j + 1);
             add(w, "\n");
         }
@@ -484,6 +503,7 @@ static void add_pairs(struct writer *w, const struct reply_tool *tool, size_t i)
 
 static void add_tool(struct writer *w, const struct reply_tool *tool, size_t i)
 {
+    take_required(w, tool);
     addf(w, "call-%zu ::=", i);
     add_pattern(w, w->shape->call, (struct holes){.name = tool->name, .tool = i});
     add(w, "\n");
@@ -586,8 +606,9 @@ err_code reply_call_grammar(struct reply_style style, const struct reply_tools *
         addf(&w, "%s call-%zu", i > first ? " |" : "", i);
     }
     add(&w, "\n");
-    for (size_t i = first; i < end; i++)
+    for (size_t i = first; i < end && !is_full(&w); i++)
         add_tool(&w, &tools->tools[i], i);
+    json_decref(w.required);
     if (w.needs_values)
         add_value_rules(&w);
     if (w.needs_key)
@@ -595,11 +616,12 @@ err_code reply_call_grammar(struct reply_style style, const struct reply_tools *
     if (w.needs_any)
         add(&w, "until-any ::= .*\n");
     add_until_rules(&w);
-    if (w.out.is_short) {
-        err_nomem(e, w.out.n, "a grammar");
+    err_code code = w.out.is_short ? err_nomem(e, w.out.n, "a grammar")
+                    : is_full(&w) ? err_set(e, ERR_LIMIT, "the grammar of their calls has more than %d bytes", MAX_TEXT)
+                                  : ERR_OK;
+    if (code == ERR_OK)
+        *text = w.out.s;
+    else
         bytes_close(&w.out);
-        return ERR_NOMEM;
-    }
-    *text = w.out.s;
-    return ERR_OK;
+    return code;
 }

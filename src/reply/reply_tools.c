@@ -9,6 +9,7 @@ enum {
     MAX_TOOLS = 1024,
     MAX_NAME = 128,        /* bytes */
     MAX_SCHEMA_DEPTH = 16, /* of references and alternatives that are followed */
+    MAX_LOOKS = 4096,      /* schemas and values that are looked at for one parameter */
 };
 
 /* What a schema lets a value be. */
@@ -117,11 +118,14 @@ static unsigned of_type(const char *type)
     return !strcmp(type, "string") ? MAY_BE_STRING : !strcmp(type, "null") ? MAY_BE_NULL : MAY_BE_OTHER;
 }
 
-static unsigned of_values(const json_t *values)
+static unsigned of_values(const json_t *values, size_t *n_left)
 {
     unsigned mask = 0;
     size_t i;
     json_t *value;
+    if (json_array_size(values) > *n_left)
+        return MAY_BE_ANY;
+    *n_left -= json_array_size(values);
     json_array_foreach(values, i, value)
     {
         mask |= json_is_string(value) ? MAY_BE_STRING : json_is_null(value) ? MAY_BE_NULL : MAY_BE_OTHER;
@@ -129,7 +133,8 @@ static unsigned of_values(const json_t *values)
     return mask;
 }
 
-static unsigned what_it_may_be(const json_t *schema, const json_t *root, int depth)
+/* *n_left: how many more schemas and values are looked at, as references may lead to the same ones again and again. */
+static unsigned what_it_may_be(const json_t *schema, const json_t *root, int depth, size_t *n_left)
 {
     const json_t *type = json_object_get(schema, "type"), *values = json_object_get(schema, "enum");
     const json_t *constant = json_object_get(schema, "const"), *any = json_object_get(schema, "anyOf");
@@ -137,8 +142,9 @@ static unsigned what_it_may_be(const json_t *schema, const json_t *root, int dep
     unsigned mask = 0;
     size_t i;
     json_t *item;
-    if (!json_is_object(schema) || depth >= MAX_SCHEMA_DEPTH)
+    if (!json_is_object(schema) || depth >= MAX_SCHEMA_DEPTH || *n_left == 0)
         return MAY_BE_ANY;
+    --*n_left;
     any = any ? any : json_object_get(schema, "oneOf");
     if (json_is_array(type)) {
         json_array_foreach(type, i, item)
@@ -150,17 +156,17 @@ static unsigned what_it_may_be(const json_t *schema, const json_t *root, int dep
     } else if (constant) {
         mask = json_is_string(constant) ? MAY_BE_STRING : json_is_null(constant) ? MAY_BE_NULL : MAY_BE_OTHER;
     } else if (json_is_array(values)) {
-        mask = of_values(values);
+        mask = of_values(values, n_left);
     } else if (ref) {
-        mask = what_it_may_be(follow(root, ref), root, depth + 1);
+        mask = what_it_may_be(follow(root, ref), root, depth + 1, n_left);
     } else if (json_is_array(any) && json_array_size(any) <= MAX_SCHEMA_DEPTH) {
         json_array_foreach(any, i, item)
         {
-            mask |= what_it_may_be(item, root, depth + 4); /* few levels, as each may branch */
+            mask |= what_it_may_be(item, root, depth + 4, n_left); /* few levels, as each may branch */
         }
     } else {
         const json_t *all = json_object_get(schema, "allOf");
-        return json_array_size(all) == 1 ? what_it_may_be(json_array_get(all, 0), root, depth + 1) : MAY_BE_ANY;
+        return json_array_size(all) == 1 ? what_it_may_be(json_array_get(all, 0), root, depth + 1, n_left) : MAY_BE_ANY;
     }
     return mask;
 }
@@ -168,7 +174,8 @@ static unsigned what_it_may_be(const json_t *schema, const json_t *root, int dep
 enum reply_kind reply_tool_kind(const struct reply_tool *tool, const char *parameter)
 {
     const json_t *properties = json_object_get(tool->parameters, "properties");
-    unsigned mask = what_it_may_be(json_object_get(properties, parameter), tool->parameters, 0);
+    size_t n_left = MAX_LOOKS;
+    unsigned mask = what_it_may_be(json_object_get(properties, parameter), tool->parameters, 0, &n_left);
     return mask == MAY_BE_STRING                   ? REPLY_KIND_STRING
            : mask == (MAY_BE_STRING | MAY_BE_NULL) ? REPLY_KIND_STRING_NULL
                                                    : REPLY_KIND_ANY;

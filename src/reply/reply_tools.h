@@ -1,4 +1,4 @@
-/* The tools that a model was told of, as far as reading and writing their calls needs them. */
+/* The tools that a model may call, as far as reading and writing their calls needs them. */
 #ifndef REPLY_REPLY_TOOLS_H
 #define REPLY_REPLY_TOOLS_H
 
@@ -8,11 +8,11 @@
 
 #include "base/err.h"
 
-/* How a parameter's text is to be read where a family writes no JSON. */
+/* How the text of a parameter is read in families that do not write arguments as JSON. */
 enum reply_kind {
-    REPLY_KIND_STRING,      /* as it is */
-    REPLY_KIND_STRING_NULL, /* null, or else as it is */
-    REPLY_KIND_ANY,         /* as JSON, and as it is where it is none */
+    REPLY_KIND_STRING,      /* the text is the string */
+    REPLY_KIND_STRING_NULL, /* "null" is null; any other text is the string */
+    REPLY_KIND_ANY,         /* the text is JSON; where it is not valid, it is a string */
 };
 
 struct reply_tool {
@@ -23,16 +23,17 @@ struct reply_tool {
 struct reply_tools {
     struct reply_tool *tools; /* [n], owned */
     size_t n;
-    json_t *json; /* what all of them borrow from, owned */
+    json_t *json; /* the document that all of them borrow from, owned */
 };
 
-/* Takes a JSON array of tools in the form of OpenAI's interfaces: {"type": "function", "function": {"name",
- * "parameters"}}, or the inner object alone. Tools of other types are left out. To be closed after a failure, too. */
+/* Reads a JSON array of tools in the form of OpenAI's interfaces: {"type": "function", "function": {"name",
+ * "parameters"}}, or the inner object alone. Tools of other types are skipped. The caller must call reply_tools_close
+ * even after a failure. */
 MUST_USE err_code reply_tools_open(struct reply_tools *t, const char *json, struct err *e);
 void reply_tools_close(struct reply_tools *t); /* accepts zeros */
 
 const struct reply_tool *reply_tools_find(const struct reply_tools *t, const char *name);
-/* The kind of a parameter by its schema, through references within the tool's schema. */
+/* The kind of a parameter by its schema; references within the tool's schema are followed. */
 enum reply_kind reply_tool_kind(const struct reply_tool *tool, const char *parameter);
 
 #endif

@@ -62,7 +62,7 @@ static bool check_origin(struct call *c)
     return false;
 }
 
-/* Browsers ask so before they let a script send something. */
+/* Answers the preflight request that browsers send before a script's own request. */
 static bool check_options(struct call *c)
 {
     const char *allow;

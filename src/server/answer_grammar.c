@@ -4,8 +4,9 @@
 
 #include "base/json_text.h"
 #include "base/mem.h"
+#include "texts/answer.h"
 
-/* Which field a client's mistake is in, for messages. */
+/* The field that messages name as wrong. */
 static const char *field_of(const struct server_request *r)
 {
     switch (r->format) {
@@ -37,7 +38,7 @@ static err_code compile(struct answer_grammar *g, const struct served_model *m, 
     return err_set(e, error.status == MOEBIUS_NOMEM ? ERR_NOMEM : ERR_USAGE, "%s: %s", field, error.text);
 }
 
-/* The form that the client asks for, which reasoning has none of. */
+/* Opens the grammar of the form that the client asks for. Reasoning before the content is free. */
 static err_code open_format(struct answer_grammar *g, const struct served_model *m, struct server_request *r,
                             struct err *e)
 {
@@ -57,8 +58,8 @@ static err_code open_format(struct answer_grammar *g, const struct served_model 
     return code;
 }
 
-/* A schema that an answer that calls no tool has to obey is looked at alone, for what can't be enforced of it. *schema:
- * its text, owned by the caller; NULL: there is none, or an answer without calls isn't allowed. */
+/* The schema for an answer that calls no tool. It is compiled by itself once, only to find out which parts can't be
+ * enforced. *schema: its text, owned by the caller; NULL: there is no schema, or a call is required. */
 static err_code take_schema(const struct served_model *m, struct server_request *r, bool is_required, char **schema,
                             struct err *e)
 {
@@ -73,8 +74,8 @@ static err_code take_schema(const struct served_model *m, struct server_request 
     return *schema ? ERR_OK : err_nomem(e, 0, "a schema");
 }
 
-/* Calls of tools: those that there must be, those that there may be in place of content of a schema, or those that
- * there may be once one begins. Tools whose schemas can't be enforced are called with any arguments. */
+/* Opens the grammar of tool calls. It covers the whole answer if a call is required, or if content must follow a
+ * schema; otherwise it applies only once a call begins. What can't be enforced of a tool's schema is left out. */
 static err_code open_calls(struct answer_grammar *g, const struct served_model *m, const struct prompt *prompt,
                            struct server_request *r, bool is_required, struct err *e)
 {
@@ -85,7 +86,7 @@ static err_code open_calls(struct answer_grammar *g, const struct served_model *
                                               .name = r->tool_choice == TOOL_CHOICE_NAMED ? r->tool_name : NULL,
                                               .is_required = is_required,
                                               .is_single = r->one_call,
-                                              .prompt = prompt->text.s,
+                                              .prompt = answer_prompt_end(prompt->text.s, prompt->text.n),
                                               .schema = schema};
     moebius_status status = moebius_template_call_grammar(m->tmpl, &input, &text, &g->trigger, &error);
     g->from = is_required || schema ? TEXT_GRAMMAR_FROM_START : TEXT_GRAMMAR_FROM_TRIGGER;
@@ -101,7 +102,7 @@ err_code answer_grammar_open(struct answer_grammar *g, const struct served_model
                              struct server_request *r, struct err *e)
 {
     bool is_required = r->tool_choice == TOOL_CHOICE_REQUIRED || r->tool_choice == TOOL_CHOICE_NAMED;
-    bool is_own = r->format == FORMAT_GBNF || r->format == FORMAT_REGEX; /* who writes one says how calls are written */
+    bool is_own = r->format == FORMAT_GBNF || r->format == FORMAT_REGEX; /* which must describe calls itself */
     *g = (struct answer_grammar){0};
     if (prompt->tools && is_required && r->format != FORMAT_TEXT)
         server_request_note(r, "%s: not enforced where a call is required", field_of(r));

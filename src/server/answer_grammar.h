@@ -1,5 +1,5 @@
-/* What the answer to a request must be, as a grammar: the form that the client asks for, or calls of its tools as the
- * model's family writes them. */
+/* The grammar that the answer to a request must follow: the form that the client asks for (a JSON schema, a regular
+ * expression, GBNF), or calls of its tools in the notation of the model's family. */
 #ifndef SERVER_ANSWER_GRAMMAR_H
 #define SERVER_ANSWER_GRAMMAR_H
 
@@ -10,14 +10,15 @@
 
 struct answer_grammar {
     struct kept_grammar *kept;   /* NULL: the answer is free */
-    struct grammar_cache *cache; /* whose it is; borrowed from the model */
-    enum text_grammar_from from;
-    const char *trigger; /* borrowed from the model */
+    struct grammar_cache *cache; /* that `kept` is given back to; borrowed from the model */
+    enum text_grammar_from from; /* where in the answer the grammar applies */
+    const char *trigger;         /* the text that begins a call; borrowed from the model */
 };
 
-/* What can't be enforced becomes a note of the request, unless the client wants it enforced: then it is ERR_USAGE. */
+/* Fills *g. A part of a schema that can't be enforced is left out, with a note on the request, or is ERR_USAGE if the
+ * client insists on it (strict). */
 MUST_USE err_code answer_grammar_open(struct answer_grammar *g, const struct served_model *m,
                                       const struct prompt *prompt, struct server_request *r, struct err *e);
-void answer_grammar_close(struct answer_grammar *g); /* once the texts have ended that follow it */
+void answer_grammar_close(struct answer_grammar *g); /* not before the texts that follow it have ended */
 
 #endif

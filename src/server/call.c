@@ -21,7 +21,7 @@ void call_json(struct call *c, int status, json_t *value)
     char *text = value ? json_write(value, JSON_COMPACT, &n) : NULL;
     json_decref(value);
     bytes_close(&r->body);
-    r->status = text ? status : 503; /* without memory the status alone tells */
+    r->status = text ? status : 503; /* without memory there is no body, only the status */
     r->type = "application/json";
     if (text)
         r->body = (struct bytes){text, n, n + 1};
@@ -92,7 +92,7 @@ err_code call_read_request(struct call *c, struct err *e)
 
 /* ---- models ---------------------------------------------------------------------------------------------------- */
 
-/* Ollama's clients name a model with a tag, which says nothing if it is this one. */
+/* Ollama's clients append ":latest" to a name that has no other tag. */
 static struct served_model *find_without_tag(struct call *c, const char *name)
 {
     static const char tag[] = ":latest";
@@ -142,7 +142,7 @@ void call_begin_stream(struct call *c)
     http_reply(c->x);
 }
 
-/* The wait is over. */
+/* Runs the call's work, or reports why there is no model. */
 static void work(void *user)
 {
     struct call *c = user;
@@ -252,7 +252,7 @@ void server_log_notes(struct server *s, const json_t *notes)
 
 static const char *state_word(const struct call *c, bool whole, const struct job_report *r)
 {
-    if (atomic_load(&c->left) && (!whole || r->cancelled)) /* and not just after it had read everything */
+    if (atomic_load(&c->left) && (!whole || r->cancelled)) /* a client that has read everything may leave */
         return "the client left";
     return r->failed ? "failed" : whole ? "" : "cut off";
 }

@@ -15,28 +15,30 @@
 #include "base/mem.h"
 #include "base/siphash.h"
 
-/* The last tokens of a prompt may be others when the answer stands behind them, as where the template begins reasoning
- * that the client did not send back: so many are kept, and need not be the same. */
+/* The last tokens of a prompt may differ when its answer comes back as a message, for example because the template
+ * began reasoning that the client did not return. So many of them are kept with the answer, and need not be the same.
+ */
 enum { N_TAIL = 16 };
 
 enum { MAX_CALLS = 4096, MAX_IDS = 1 << 20 /* some 40 MB */, MAX_FILE_BYTES = 256 << 20 };
 
 struct replay {
     pthread_mutex_t lock;
-    json_t *answers; /* of each call's id the answer, in the order in which they came */
-    size_t n_ids;    /* tokens of all of them: each call counts its answer's */
+    json_t *answers; /* the answer of each call's id, oldest first */
+    size_t n_ids;    /* tokens of all answers, counted once for each of their calls */
     uint64_t fingerprint;
     char *path; /* NULL: there is no file */
-    int fd;     /* of it, to be added to; -1: none */
+    int fd;     /* of the file, opened for appending; -1: none */
 };
 
-/* An answer as it is kept, and as a line of the file: {"model", "n_prompt", "before", "tail", "ids", "message"}: `tail`
- * are the prompt's last tokens, N_TAIL at most, and `before` is a hash of those before them. */
+/* An answer is kept as {"model", "n_prompt", "before", "tail", "ids", "message"}, in memory and as a line of the file.
+ * `tail` are the prompt's last tokens, N_TAIL at most, and `before` is a hash of the tokens before them. */
 
 /* ---- tokens ---------------------------------------------------------------------------------------------------- */
 
-/* To recognise tokens by, not to defend against those who choose them: whoever does only gets tokens of their own
- * message. */
+/* The hash need not resist attacks: whoever finds a collision only gets back tokens of an answer whose call id they
+ * know.
+ */
 static void hash_text(const int32_t *ids, size_t n, char text[17])
 {
     const struct siphash_key key = {0};
@@ -100,7 +102,7 @@ static bool drop_oldest(struct replay *r)
     return is_gone;
 }
 
-/* Puts an answer behind each of its calls' ids. */
+/* Keeps an answer under the ids of all its calls, and drops the oldest ones beyond the bounds. False: no memory. */
 static bool keep(struct replay *r, json_t *answer)
 {
     size_t i;
@@ -152,7 +154,8 @@ static bool add_line(struct bytes *b, const json_t *answer)
     return good;
 }
 
-/* Takes in what the file holds of this model; lines that say nothing, as the last of a killed server, are left out. */
+/* Keeps the file's answers of this model. Broken lines are skipped, such as the last one of a server that was killed.
+ */
 static void read_lines(struct replay *r, const char *text, size_t n)
 {
     for (const char *line = text, *end; line < text + n; line = end + 1) {
@@ -167,7 +170,7 @@ static void read_lines(struct replay *r, const char *text, size_t n)
     }
 }
 
-/* Leaves the last lines of a file that has grown too long. */
+/* Keeps only the last lines of a file that has grown too long. */
 static err_code shorten_file(struct replay *r, off_t n_all, struct err *e)
 {
     enum { N_LEFT = MAX_FILE_BYTES / 2 };
@@ -175,7 +178,7 @@ static err_code shorten_file(struct replay *r, off_t n_all, struct err *e)
     if (!text)
         return err_nomem(e, N_LEFT, r->path);
     const bool is_read = pread(r->fd, text, N_LEFT, n_all - N_LEFT) == N_LEFT;
-    const char *line = is_read ? memchr(text, '\n', N_LEFT) : NULL; /* the first whole line is behind it */
+    const char *line = is_read ? memchr(text, '\n', N_LEFT) : NULL; /* the first whole line follows it */
     const size_t n = line ? (size_t)(text + N_LEFT - line) : 0;
     const bool good = is_read && ftruncate(r->fd, 0) == 0 && (n == 0 || file_write(r->fd, line, n));
     mem_free(text);
@@ -201,13 +204,13 @@ static err_code read_file(struct replay *r, struct err *e)
     return n < 0 ? err_set(e, ERR_IO, "%s: it can't be read", r->path) : ERR_OK;
 }
 
-/* One write, so that what a killed server leaves is whole lines and perhaps a piece, which begins no other. */
+/* Appends with a single write, so that a server that is killed leaves whole lines and at most one broken one. */
 static err_code append_line(struct replay *r, const json_t *answer, struct err *e)
 {
     struct bytes line = {0};
     if (r->fd < 0)
         return ERR_OK;
-    err_code code = bytes_add_text(&line, "\n", e); /* ends what another one may have left */
+    err_code code = bytes_add_text(&line, "\n", e); /* ends a broken line that a killed server may have left */
     if (code == ERR_OK && !add_line(&line, answer))
         code = err_nomem(e, 0, "an answer");
     if (code == ERR_OK && !file_write(r->fd, line.s, line.n))
@@ -216,7 +219,7 @@ static err_code append_line(struct replay *r, const json_t *answer, struct err *
     return code;
 }
 
-/* ---- a message and the answer that it was ----------------------------------------------------------------------- */
+/* ---- finding the answer that a message was ---------------------------------------------------------------------- */
 
 /* A string that holds JSON counts as what it holds; owned by the caller. */
 static json_t *value_of(const json_t *arguments)
@@ -264,15 +267,15 @@ static bool is_same_message(const json_t *a, const json_t *b)
     return same;
 }
 
-/* Whether an answer's message is met for the first time. It stands in a conversation once; looking for its turn again
- * and again would cost as much as all tokens each time. */
+/* Whether this message comes for the first time. A conversation has each answer once, and searching for its turn again
+ * would cost as much as hashing the whole prompt. */
 static bool is_new(json_t *met, const json_t *message)
 {
     const char *id = id_of(json_array_get(calls_of(message), 0));
     return id && !json_object_get(met, id) && json_object_set_new(met, id, json_true()) == 0;
 }
 
-/* The answer that a message was; NULL: none that is known. Borrowed. */
+/* The kept answer that a message repeats; NULL: there is none. Borrowed. */
 static json_t *find_answer(const struct replay *r, const json_t *message)
 {
     const char *id = id_of(json_array_get(calls_of(message), 0));
@@ -280,9 +283,9 @@ static json_t *find_answer(const struct replay *r, const json_t *message)
     return answer && is_same_message(json_object_get(answer, "message"), message) ? answer : NULL;
 }
 
-/* ---- putting it in its place ------------------------------------------------------------------------------------ */
+/* ---- replacing tokens ------------------------------------------------------------------------------------------- */
 
-/* Where the answer's turn begins, and behind its end, in a prompt; false: it does not stand there. */
+/* Finds the answer's turn in a prompt: tokens [begin, end). False: the prompt does not have it. */
 static bool find_turn(const json_t *answer, const int32_t *ids, size_t n, size_t *begin, size_t *end)
 {
     const json_t *tail = json_object_get(answer, "tail"), *sampled = json_object_get(answer, "ids");
@@ -299,14 +302,14 @@ static bool find_turn(const json_t *answer, const int32_t *ids, size_t n, size_t
         same++;
     int32_t last = id_at(sampled, json_array_size(sampled) - 1);
     for (size_t i = same; i < n_tail; i++)
-        if (id_at(tail, i) == last) /* other words in the turn before: its end is not the answer's */
+        if (id_at(tail, i) == last) /* the turn before it differs, so the next end of a turn is not this answer's */
             return false;
     for (*end = *begin + same; *end < n && ids[*end] != last; ++*end)
         ;
     return (*end)++ < n;
 }
 
-/* Puts the prompt's tail and the sampled tokens in place of tokens [begin, end). */
+/* Replaces tokens [begin, end) by the prompt's tail and the sampled tokens. */
 static err_code put(const json_t *answer, size_t begin, size_t end, int32_t **ids, size_t *n, struct err *e)
 {
     const json_t *tail = json_object_get(answer, "tail"), *sampled = json_object_get(answer, "ids");

@@ -1,4 +1,4 @@
-/* Errors: which status of HTTP they are, and what OpenAI's clients get. */
+/* Errors: their HTTP status, and their form in OpenAI's APIs. */
 #include <stdio.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ int server_http_status(const struct err *error)
     }
 }
 
-/* The path of a field with which a sentence begins; "": it doesn't. */
+/* Finds the path of the field that a sentence begins with; "": it begins with none. */
 static void find_param(const char *text, char out[FIELD_PATH_BYTES])
 {
     size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz_0123456789.[]");

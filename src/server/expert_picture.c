@@ -10,22 +10,22 @@
 enum { MADE_EVERY_NS = 250 * 1000 * 1000 };
 
 struct expert_picture {
-    /* the driving thread's */
+    /* only the driving thread uses these */
     int n_layer;
-    int64_t n_expert;  /* of the layer with most */
-    uint64_t *before;  /* [n_layer][n_expert] choices in the picture before */
-    uint64_t *chosen;  /* [n_expert] of the layer in hand */
-    bool *in_memory;   /* [n_expert] the same */
-    bool is_wanted;    /* as the last step said */
+    int64_t n_expert;  /* of the layer with the most experts */
+    uint64_t *before;  /* [n_layer][n_expert] counts of choices in the previous picture */
+    uint64_t *chosen;  /* [n_expert] counts of choices in the current layer */
+    bool *in_memory;   /* [n_expert] whether each expert of the current layer is in memory */
+    bool is_wanted;    /* as of the last step */
     int64_t made_ns;   /* when the last picture was made */
-    uint64_t n_pass;   /* how many passes there had been */
+    uint64_t n_pass;   /* how many passes there had been then */
     struct bytes next; /* the picture that is being made */
 
-    pthread_mutex_t lock; /* of what follows */
-    uint64_t n_load;      /* models loaded so far */
-    uint64_t n_made;      /* pictures of the last one */
-    struct bytes shape;   /* its `model`; empty: none is loaded */
-    struct bytes now;     /* the last `experts` */
+    pthread_mutex_t lock; /* protects what follows */
+    uint64_t n_load;      /* how often the model was loaded */
+    uint64_t n_made;      /* pictures since it was loaded last */
+    struct bytes shape;   /* the `model` event; empty: the model is not loaded */
+    struct bytes now;     /* the last `experts` event */
 };
 
 err_code expert_picture_open(struct expert_picture **out, struct err *e)
@@ -108,10 +108,14 @@ err_code expert_picture_begin(struct expert_picture *p, moebius_engine *engine, 
 {
     struct bytes shape = {0};
     TRY(make_room(p, engine, e));
-    TRY(add_event(&shape, "model",
-                  json_pack("{s:s, s:o, s:o}", "model", name, "places", describe_places(engine), "layers",
-                            describe_layers(engine)),
-                  e));
+    err_code code = add_event(&shape, "model",
+                              json_pack("{s:s, s:o, s:o}", "model", name, "places", describe_places(engine), "layers",
+                                        describe_layers(engine)),
+                              e);
+    if (code != ERR_OK) {
+        bytes_close(&shape);
+        return code;
+    }
     pthread_mutex_lock(&p->lock);
     p->n_load++;
     p->n_made = 0;
@@ -151,8 +155,8 @@ static err_code put_figures(struct bytes *out, const moebius_counters *k, const 
                        (unsigned long long)k->expert_bytes, (unsigned long long)k->expert_all_bytes);
 }
 
-/* Where an expert is: '-' in no memory, else the place that has it, '0' to '9', 'A' to 'Z', 'a' to 'z' and then '+'.
- * One that several have is shown at the first of them. */
+/* Where an expert is: '-' if it is in no memory, else the number of the first place that has it, as '0' to '9', 'A' to
+ * 'Z', 'a' to 'z', and then '+'. */
 static char where_is(uint64_t places, bool in_memory)
 {
     static const char names[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -165,7 +169,8 @@ static char where_is(uint64_t places, bool in_memory)
     return i < sizeof names - 1 ? names[i] : '+';
 }
 
-/* Choices since the picture before, and where the experts are: an array and a text for each layer. */
+/* Adds, for each layer, an array of choices since the previous picture, and a string that says where the experts are.
+ */
 static err_code put_layers(struct expert_picture *p, const moebius_engine *engine, struct bytes *chosen,
                            struct bytes *where, struct err *e)
 {
@@ -202,7 +207,7 @@ static err_code make(struct expert_picture *p, const moebius_engine *engine, con
     return code;
 }
 
-/* The picture that is there takes the place of the last one. */
+/* Replaces the last picture by the one that was made. */
 static void publish(struct expert_picture *p)
 {
     pthread_mutex_lock(&p->lock);
@@ -227,7 +232,7 @@ void expert_picture_step(struct expert_picture *p, moebius_engine *engine, const
         return;
     p->made_ns = now_ns;
     p->n_pass = stats->n_pass;
-    if (make(p, engine, stats, &e) == ERR_OK) /* without memory there is a picture less */
+    if (make(p, engine, stats, &e) == ERR_OK) /* without memory there is one picture less */
         publish(p);
 }
 

@@ -3,18 +3,18 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 
-enum { MAX_WATCH_BYTES = 4 << 20 }; /* that may wait for a client that doesn't read */
+enum { MAX_WATCH_BYTES = 4 << 20 }; /* events that may wait for a client that does not read */
 
-static const int64_t ping_ns = (int64_t)5 * 1000000000;
+static const int64_t ping_ns = (int64_t)5 * 1000000000; /* without events, until a ping */
 
 struct expert_watch {
     struct models *models; /* borrowed */
     struct stream *stream; /* the writer's side; NULL: it has ended */
     struct expert_sight sight;
-    bool has_state;          /* the client was told one */
-    enum served_state state; /* this one */
-    int64_t wrote_ns;        /* when it was told something last */
-    struct bytes out;
+    bool has_state;          /* a state was sent to the client */
+    enum served_state state; /* the last one that was sent */
+    int64_t wrote_ns;        /* when something was sent last */
+    struct bytes out;        /* events to be sent */
 };
 
 err_code expert_watch_open(struct expert_watch **out, struct models *models, struct stream **stream, struct err *e)
@@ -22,10 +22,11 @@ err_code expert_watch_open(struct expert_watch **out, struct models *models, str
     struct expert_watch *w = *out = mem_calloc(1, sizeof *w);
     if (!w)
         return err_nomem(e, sizeof *w, "a stream of experts");
-    if (stream_open(&w->stream, MAX_WATCH_BYTES, e) != ERR_OK) {
+    err_code code = stream_open(&w->stream, MAX_WATCH_BYTES, e);
+    if (code != ERR_OK) {
         mem_free(w);
         *out = NULL;
-        return e->code;
+        return code;
     }
     w->models = models;
     *stream = w->stream;
@@ -33,7 +34,7 @@ err_code expert_watch_open(struct expert_watch **out, struct models *models, str
     return ERR_OK;
 }
 
-/* Adds what the client doesn't know: the current model's state, and its picture. */
+/* Adds what is new to the client: the current model's state, and its picture. */
 static err_code gather(struct expert_watch *w, struct err *e)
 {
     struct served_model *m = models_current(w->models);
@@ -54,7 +55,7 @@ void expert_watch_tick(struct expert_watch *w, int64_t now_ns, bool is_over)
     if (code == ERR_OK && w->out.n == 0 && now_ns - w->wrote_ns > ping_ns)
         code = bytes_add_text(&w->out, ": ping\n\n", &e);
     if (w->out.n) {
-        (void)stream_put(w->stream, w->out.s, w->out.n); /* one that doesn't read finds its stream broken */
+        (void)stream_put(w->stream, w->out.s, w->out.n); /* the stream of a client that does not read breaks */
         w->wrote_ns = now_ns;
     }
     bytes_clear(&w->out);

@@ -1,4 +1,4 @@
-/* A whole answer, gathered from its events. */
+/* Gathers a whole answer from its events. */
 #include <string.h>
 
 #include "base/mem.h"

@@ -6,12 +6,12 @@
 
 #include "base/mem.h"
 
-enum { MAX_KEPT = 32, MAX_KEPT_BYTES = 128 << 20 }; /* of those that nobody uses */
+enum { MAX_KEPT = 32, MAX_KEPT_BYTES = 128 << 20 }; /* of grammars that nobody uses */
 
 struct grammar_cache {
     const moebius_vocab *vocab;
     pthread_mutex_t lock;
-    struct kept_grammar *first; /* the one that was used last */
+    struct kept_grammar *first; /* a list, most recently used first */
 };
 
 err_code grammar_cache_open(struct grammar_cache **out, const moebius_vocab *vocab, struct err *e)
@@ -45,7 +45,7 @@ void grammar_cache_close(struct grammar_cache **cache)
     mem_free(c);
 }
 
-/* With the lock: the one that is the same, which becomes the first; NULL: there is none. */
+/* Finds the grammar of the same source, and moves it to the front. NULL: there is none. The lock is held. */
 static struct kept_grammar *find(struct grammar_cache *c, const struct kept_grammar *like)
 {
     for (struct kept_grammar **at = &c->first; *at; at = &(*at)->next) {
@@ -94,7 +94,8 @@ moebius_status grammar_cache_take(struct grammar_cache *cache, moebius_grammar_k
     pthread_mutex_unlock(&cache->lock);
     if (*out)
         return MOEBIUS_OK;
-    moebius_status status = compile(cache, &like, out, error); /* others need not wait; two may do the same */
+    moebius_status status = compile(
+        cache, &like, out, error); /* without the lock, so that others need not wait; two may compile the same */
     if (status != MOEBIUS_OK) {
         *out = NULL;
         return status;
@@ -106,7 +107,7 @@ moebius_status grammar_cache_take(struct grammar_cache *cache, moebius_grammar_k
     return MOEBIUS_OK;
 }
 
-/* With the lock: takes out those that are too many or too large, the ones that were used longest ago first. */
+/* Unlinks unused grammars beyond the bounds, least recently used first, and returns them. The lock is held. */
 static struct kept_grammar *take_surplus(struct grammar_cache *c)
 {
     struct kept_grammar *surplus = NULL;

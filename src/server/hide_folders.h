@@ -1,10 +1,10 @@
-/* Failures as clients are told of them: files without their folders, which the log alone has. */
+/* Removes folders from error messages before clients get them; only the log shows where files are. */
 #ifndef SERVER_HIDE_FOLDERS_H
 #define SERVER_HIDE_FOLDERS_H
 
 #include "base/err.h"
 
-/* model: the path of the model that the failure is of */
+/* Leaves the names of files in e->text, without their folders. model: the path of the model that failed. */
 void hide_folders(const char *model, struct err *e);
 
 #endif

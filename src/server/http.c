@@ -18,26 +18,26 @@
 #include "server/random_id.h"
 
 enum {
-    CONNECTION_BYTES = 64 << 10, /* libmicrohttpd's memory of a connection: the header, and a piece of an answer */
-    SOCKET_BYTES = 256 << 10,    /* the system's, of what is on its way to a client, which else grows to megabytes */
+    CONNECTION_BYTES = 64 << 10, /* libmicrohttpd's memory for a connection: the header, and a piece of an answer */
+    SOCKET_BYTES = 256 << 10,    /* the system's send buffer, which would grow to megabytes otherwise */
     STREAM_BLOCK_BYTES = 16 << 10,
     WATCH_NS = 100 * 1000 * 1000,
-    FLUSH_NS = 1000 * 1000 * 1000, /* at the end, for the last bytes of answers */
-    DRAIN_FACTOR = 8               /* a body that is refused is read and dropped up to so many times its bound */
+    FLUSH_NS = 1000 * 1000 * 1000, /* for the last bytes of answers when the server closes */
+    DRAIN_FACTOR = 8               /* of a body that is refused, so many times its bound is read and dropped */
 };
 
 enum stage {
-    READING, /* the request comes */
-    WAITING, /* for the reply; the connection sleeps */
-    REPLYING /* the answer goes out */
+    READING, /* the request is arriving */
+    WAITING, /* for the reply; the connection is suspended */
+    REPLYING /* the reply is being sent */
 };
 
-/* A connection, for the watching thread. */
+/* A connection, as the watching thread sees it. */
 struct peer {
     struct peer *next, *before;
     int fd;
-    int64_t since_ns;          /* of reading or being idle */
-    struct exchange *exchange; /* NULL: between two requests */
+    int64_t since_ns;          /* since when it has been reading a request, or idle */
+    struct exchange *exchange; /* the request in progress; NULL: none */
 };
 
 struct exchange {
@@ -46,26 +46,26 @@ struct exchange {
     struct MHD_Connection *connection;
     struct peer *peer;
     _Atomic int stage;
-    uint64_t n_body;       /* bytes that came, with those that were dropped */
-    size_t n_counted;      /* of http->n_bodies_bytes */
-    bool is_wanted;        /* by `handle` */
+    uint64_t n_body;       /* bytes of the body so far, including those that were dropped */
+    size_t n_counted;      /* bytes of it in http->n_bodies_bytes */
+    bool is_wanted;        /* `begin` wants the body, and `handle` to be called */
     bool is_busy;          /* counted in http->n_busy */
-    bool left;             /* told to the application; the watching thread's */
-    struct http_task task; /* for a worker: `handle` */
+    bool left;             /* `left` was called; only the watching thread uses it */
+    struct http_task task; /* that calls `handle` */
 };
 
 struct http {
     struct http_options options;
     struct http_app app;
     struct MHD_Daemon *daemon;
-    int stopped_fd; /* the socket that took connections, once it takes none; -1: it still does */
+    int stopped_fd; /* the listening socket after http_stop_accepting; -1: before */
     _Atomic size_t n_bodies_bytes, n_sleeping, n_busy;
     _Atomic bool stops;
 
-    pthread_mutex_t peers_lock; /* comes before the application's locks */
+    pthread_mutex_t peers_lock; /* protects peers, n_peers and their fields; taken before the application's locks */
     struct peer *peers;
     size_t n_peers;
-    struct pollfd *polls; /* [n_polls] the watching thread's */
+    struct pollfd *polls; /* [n_polls]; only the watching thread uses it */
     size_t n_polls;
     pthread_t watcher;
     bool has_watcher, watcher_stops;
@@ -120,7 +120,7 @@ static struct http_task *queue_pop(struct http *h)
 static void *work(void *user)
 {
     for (struct http_task *task; (task = queue_pop(user));)
-        task->run(task->user); /* after which it may be gone */
+        task->run(task->user); /* which may free the task */
     return NULL;
 }
 
@@ -130,8 +130,8 @@ static void handle(void *user)
     own->http->app.handle(own->http->app.user, &own->x);
 }
 
-/* The exchange may be gone when this returns. The count goes down last, as stop_daemon waits for it: libmicrohttpd must
- * not be stopped with a connection that still sleeps. */
+/* Resumes a connection. Its exchange may be gone when this returns. The count goes down last because stop_daemon waits
+ * for it: libmicrohttpd must not be stopped while a connection is suspended. */
 static void wake(struct http *h, struct MHD_Connection *connection)
 {
     MHD_resume_connection(connection);
@@ -171,7 +171,7 @@ static void refuse_length(struct exchange *own)
            own->http->options.max_body_bytes);
 }
 
-/* False: the connection is to be cut. */
+/* Takes a piece of a body. False: the connection must be closed. */
 static bool take_body(struct exchange *own, const char *bytes, size_t n)
 {
     struct http *h = own->http;
@@ -196,7 +196,7 @@ static bool take_body(struct exchange *own, const char *bytes, size_t n)
     return true;
 }
 
-/* The request is there: what follows is for the server to do. */
+/* Marks that the whole request has arrived, and a reply is due. */
 static void become_busy(struct exchange *own, enum stage stage)
 {
     atomic_store(&own->stage, stage);
@@ -242,7 +242,7 @@ static struct MHD_Response *make_response(struct exchange *own)
     return MHD_create_response_from_buffer(r->body.n, r->body.n ? r->body.s : empty, MHD_RESPMEM_PERSISTENT);
 }
 
-/* Headers that can't be added for lack of memory are left out. */
+/* Adds the reply's headers. Without memory some are left out. */
 static void add_headers(struct MHD_Response *response, const struct http_exchange *x)
 {
     const struct http_reply *r = &x->reply;
@@ -256,7 +256,7 @@ static void add_headers(struct MHD_Response *response, const struct http_exchang
         {true, "X-Request-Id", x->id},
         {true, "Request-Id", x->id}, /* Anthropic's */
         {r->stream != NULL, "Cache-Control", "no-cache"},
-        {r->stream != NULL, "X-Accel-Buffering", "no"}, /* nginx passes on what comes */
+        {r->stream != NULL, "X-Accel-Buffering", "no"}, /* tells nginx not to buffer the stream */
         {r->retry_after_s > 0, "Retry-After", number},
         {r->allow != NULL, "Allow", r->allow},
         {r->asks_for_key, "WWW-Authenticate", "Bearer"},
@@ -298,7 +298,7 @@ static void exchange_free(struct exchange *own)
     mem_free(own);
 }
 
-/* From here on the watching thread sees the exchange; NULL: before it is freed. */
+/* Shows an exchange to the watching thread, or with NULL hides the one that is about to be freed. */
 static void show_exchange(struct http *h, struct peer *peer, struct exchange *own)
 {
     pthread_mutex_lock(&h->peers_lock);
@@ -312,7 +312,7 @@ static struct peer *peer_of(struct MHD_Connection *connection)
     return MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context;
 }
 
-/* The header is there. NULL: there is no memory. */
+/* Makes the exchange of a request whose header has arrived. NULL: no memory. */
 static struct exchange *open_exchange(struct http *h, struct MHD_Connection *connection, const char *method,
                                       const char *path)
 {
@@ -332,7 +332,7 @@ static struct exchange *open_exchange(struct http *h, struct MHD_Connection *con
     return own;
 }
 
-/* The length that the header announces; 0: none, or it comes in chunks. */
+/* The Content-Length of a request; 0: it has none, or the body comes in chunks. */
 static unsigned long long announced_length(const struct exchange *own)
 {
     unsigned long long n;
@@ -352,8 +352,8 @@ static enum MHD_Result begin(struct exchange *own)
         if (own->is_wanted && announced_length(own) > h->options.max_body_bytes)
             refuse_length(own);
     }
-    /* A client that waits for "100 Continue" gets its answer before it sends the body; others are let send it, as many
-     * see nothing of an answer that comes before. */
+    /* A client that waits for "100 Continue" gets a refusal before it sends the body. Others may send their body first,
+     * because many clients do not see a reply that comes before that. */
     if (own->x.reply.status && expect && !strcasecmp(expect, "100-continue"))
         return send_reply(own);
     return MHD_YES;
@@ -431,7 +431,7 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
     }
 }
 
-/* Room for all peers; false: there is no memory, and this time nobody is looked at. */
+/* Makes room in h->polls for all peers. False: no memory. */
 static bool reserve_polls(struct http *h)
 {
     if (h->n_polls >= h->n_peers)
@@ -448,7 +448,8 @@ static void watch_peer(struct http *h, struct peer *peer, bool is_gone, int64_t 
 {
     struct exchange *own = peer->exchange;
     if (!own || atomic_load(&own->stage) == READING) {
-        /* libmicrohttpd misses some ends, and is never idle where bytes come one by one; this it notices */
+        /* libmicrohttpd misses some disconnects, and its idle time-out never ends a request that arrives byte by byte;
+         * but it does notice a socket that was shut down */
         if (is_gone || now - peer->since_ns > (int64_t)h->options.timeout_s * 1000000000)
             shutdown(peer->fd, SHUT_RDWR);
     } else if (is_gone && !own->left) {
@@ -459,7 +460,7 @@ static void watch_peer(struct http *h, struct peer *peer, bool is_gone, int64_t 
     }
 }
 
-/* Sockets are closed after their peers were taken off the list. */
+/* Polls all connections. Sockets stay open as long as their peers are in the list. */
 static void watch_peers(struct http *h)
 {
     size_t n = 0;
@@ -543,7 +544,7 @@ void http_stop_accepting(struct http *h)
 {
     if (atomic_exchange(&h->stops, true))
         return;
-    h->stopped_fd = MHD_quiesce_daemon(h->daemon); /* whose thread may still have it in hand */
+    h->stopped_fd = MHD_quiesce_daemon(h->daemon); /* not closed yet: the daemon's thread may be using it */
     if (h->stopped_fd >= 0 && !h->options.is_shared)
         shutdown(h->stopped_fd, SHUT_RDWR);
 }
@@ -572,7 +573,7 @@ static void stop_watcher(struct http *h)
         pthread_join(h->watcher, NULL);
 }
 
-/* libmicrohttpd must not be stopped while connections sleep. */
+/* libmicrohttpd must not be stopped while connections are suspended. */
 static void stop_daemon(struct http *h)
 {
     const int64_t until = clock_ns() + FLUSH_NS;

@@ -14,11 +14,12 @@
 #include "server/hide_folders.h"
 #include "server/random_id.h"
 #include "server/whole_text.h"
+#include "texts/answer.h"
 
-/* Of silence, after which a client hears that all is well; so long a stream waits for its model before it begins. */
+/* A stream sends a ping after so long a silence. It also waits so long for its model before it begins. */
 static const int64_t ping_ns = 5000000000;
 
-/* One of the answers to a request; its address is what the sink gets. */
+/* One of the answers to a request. Its address is the sink's `user`. */
 struct choice {
     struct job *job;
     int64_t index;
@@ -33,7 +34,7 @@ struct choice {
 };
 
 struct job {
-    pthread_mutex_t lock; /* of all that follows but what job_open fills */
+    pthread_mutex_t lock; /* guards all that follows, except what job_open fills in */
     int n_refs;
 
     struct server_request request;
@@ -51,10 +52,10 @@ struct job {
 
     struct choice *choices; /* [request.n_choices] */
     size_t n_open;          /* texts that have not ended */
-    bool is_submitted;      /* all of them; until then nothing is told to be over */
+    bool is_submitted;      /* all texts were submitted; the job does not end before that */
     bool has_begun;
-    bool is_cancelled; /* nobody listens */
-    struct err error;  /* the first */
+    bool is_cancelled; /* nobody reads the answer any more */
+    struct err error;  /* the first error */
     struct answer_usage usage;
 
     struct stream *stream, *unread; /* the writer's side, and the reader's until it is taken */
@@ -71,7 +72,7 @@ static void make_error(const struct protocol *protocol, int status, const struct
     char *text = error ? json_write(error, JSON_COMPACT, &n) : NULL;
     if (text)
         *body = (struct bytes){text, n, n + 1};
-    json_decref(error); /* without memory the body is empty, and the status alone tells */
+    json_decref(error); /* without memory the body is empty, and the status alone shows the error */
 }
 
 /* ---- what goes out; all with the lock -------------------------------------------------------------------------- */
@@ -88,7 +89,7 @@ static void cancel_texts(struct job *job)
         cancel_text(&job->choices[i]);
 }
 
-/* Nothing more is said; what runs is cancelled. */
+/* Stops the answer: running texts are cancelled, and nothing more is sent. */
 static void fail(struct job *job, const struct err *e)
 {
     if (job->error.code == ERR_OK)
@@ -173,7 +174,7 @@ static void add_text(struct choice *c, moebius_reply_part part, const char *text
     tell_text(c, false);
 }
 
-/* A call begins. Nobody can guess its id, so that a client that sends one back has it from here. */
+/* Begins a call. Its id is random, so that a client that sends one back can only have it from here. */
 static void begin_call(struct choice *c, const char *name, size_t n)
 {
     struct err e = {0};
@@ -191,8 +192,8 @@ static void end_call(struct choice *c)
     c->has_called = true;
 }
 
-/* Ends the answer where something follows the only call that shall be. Until then it may end by itself, with the tokens
- * that belong to a turn. */
+/* Ends the answer if something follows the only call that was allowed. Until then it may end by itself, with the tokens
+ * that end a turn. */
 static void see_enough(struct choice *c, moebius_reply_part part, const char *text, size_t n)
 {
     size_t n_space = 0;
@@ -213,7 +214,7 @@ static void on_part(void *user, moebius_reply_part part, const char *text, size_
     tell_begin(job, 0);
     see_enough(c, part, text, n);
     if (c->has_enough) {
-        /* what follows the only call that shall be is not told */
+        /* what follows the only call that was allowed is not sent */
     } else if (part == MOEBIUS_REPLY_CALL) {
         tell_text(c, true);
         begin_call(c, text, n);
@@ -317,8 +318,8 @@ static json_t *message_of(const struct gathered_choice *g)
     return message;
 }
 
-/* Keeps an answer that called tools and has ended as it should, for when the client sends it back. Without the lock, as
- * that may write a file, and HTTP's threads don't wait for files. */
+/* Keeps a complete answer with tool calls for when the client sends it back. Called without the lock, since it may
+ * write a file, for which the threads of HTTP must not wait. */
 static void keep_calls(struct choice *c, const struct text_result *r)
 {
     struct err e = {0};
@@ -356,7 +357,7 @@ static void tell_end(struct choice *c, const struct text_result *r)
 
 /* ---- the end --------------------------------------------------------------------------------------------------- */
 
-/* Says in the stream what went wrong, where nothing else can be said any more. */
+/* Reports a failure in the stream, after which nothing else can be sent. */
 static void tell_failure(struct job *job)
 {
     struct err e = {0};
@@ -382,7 +383,7 @@ static void make_whole(struct job *job, struct bytes *body, struct err *e)
     size_t n = 0;
     struct gathered_choice *all = mem_calloc((size_t)job->request.n_choices, sizeof *all);
     for (int64_t i = 0; all && i < job->request.n_choices; i++)
-        all[i] = job->choices[i].gathered; /* which keeps what it owns */
+        all[i] = job->choices[i].gathered; /* borrowed: the choices own the contents */
     json_t *answer = all ? job->protocol->whole(&job->request, &job->head, all) : NULL;
     char *text = answer ? json_write(answer, JSON_COMPACT, &n) : NULL;
     if (text)
@@ -393,7 +394,7 @@ static void make_whole(struct job *job, struct bytes *body, struct err *e)
     mem_free(all);
 }
 
-/* All texts have ended. Unlocks: who is told may end the job. */
+/* Ends the job when all texts have ended. Unlocks it first, since `done` may close it. */
 static void finish(struct job *job)
 {
     struct bytes body = {0};
@@ -565,7 +566,7 @@ static err_code submit_one(struct job *job, struct choice *c, const char *const 
                              .sampling = r->sampling,
                              .n_logprob = r->n_logprob,
                              .tmpl = r->messages ? job->model->tmpl : NULL,
-                             .prompt = job->prompt.text.s,
+                             .prompt = answer_prompt_end(job->prompt.text.s, job->prompt.text.n),
                              .tools = job->prompt.tools,
                              .reasoning_budget = r->reasoning_budget,
                              .grammar = job->grammar.kept ? job->grammar.kept->grammar : NULL,
@@ -617,8 +618,8 @@ static err_code make_prompt(struct job *job, struct err *e)
     return check_length(job, e);
 }
 
-/* While it is submitted the texts have a reference, too, which their last end, or what is here, gives up. e NULL: all
- * has gone well. */
+/* Ends submitting, which holds a reference for the texts. The last text to end gives it up or, if all have ended
+ * already, this function does. e NULL: submitting succeeded. */
 static void end_submission(struct job *job, const struct err *e)
 {
     pthread_mutex_lock(&job->lock);

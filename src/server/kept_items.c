@@ -45,14 +45,17 @@ void kept_items_add(struct kept_items *k, const json_t *item)
     pthread_mutex_unlock(&k->lock);
 }
 
-json_t *kept_items_find(struct kept_items *k, const char *id)
+json_t *kept_items_find(struct kept_items *k, const char *id, size_t *n_bytes)
 {
     json_t *found = NULL;
     json_error_t error;
+    *n_bytes = 0;
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < KEPT_ITEMS_MAX && !found; i++)
-        if (k->items[i].id && !strcmp(k->items[i].id, id))
+        if (k->items[i].id && !strcmp(k->items[i].id, id)) {
             found = json_read(k->items[i].text, k->items[i].n, JSON_ALLOW_NUL, &error);
+            *n_bytes = k->items[i].n;
+        }
     pthread_mutex_unlock(&k->lock);
     return found;
 }

@@ -124,7 +124,7 @@ bool keys_are_wanted(struct keys *k)
     return k->given || k->path;
 }
 
-/* Looks at all of n_a bytes whatever they are. */
+/* Compares all n_a bytes, even after a difference, so that its time does not depend on them. */
 static bool is_same(const char *a, size_t n_a, const char *b, size_t n_b)
 {
     volatile unsigned char differ = n_a != n_b;

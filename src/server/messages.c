@@ -42,7 +42,7 @@ err_code growing_end(struct growing_text *g, struct err *e)
     return ERR_OK;
 }
 
-/* From now on it is this message's member, which has a text already. */
+/* Begins to grow a message's member, which has the text `old` already. */
 static err_code begin_growing(struct growing_text *g, json_t *message, const json_t *old, struct err *e)
 {
     TRY(growing_end(g, e));
@@ -70,7 +70,7 @@ err_code growing_add(struct growing_text *g, json_t *message, const char *separa
 
 /* ---- content --------------------------------------------------------------------------------------------------- */
 
-/* The text of a part, borrowed; NULL: it is no text. */
+/* The text of a part of a content, borrowed; NULL: the part is no text. */
 static json_t *part_text(json_t *part)
 {
     static const struct {
@@ -160,7 +160,7 @@ static bool has_role(const json_t *message, const char *role)
     return request_is(own, role);
 }
 
-/* Takes over `text`, which may be NULL: there was no memory. */
+/* Appends a message. Takes over `text`; NULL means that there was no memory for it. */
 static err_code add_message(struct message_list *list, const char *role, json_t *text, struct err *e)
 {
     json_t *message = json_pack("{s:s,s:o}", "role", role, "content", text);
@@ -172,8 +172,7 @@ static err_code add_message(struct message_list *list, const char *role, json_t 
                : err_set(e, ERR_USAGE, "messages: more than %d of them", MAX_MESSAGES);
 }
 
-/* What a system message in the middle of a conversation says, for the user's role. Takes over `text`; NULL: there is no
- * memory. */
+/* Quotes a system message that came in mid-conversation, for the user's role. Takes over `text`. NULL: no memory. */
 static json_t *quote_system(json_t *text)
 {
     struct bytes all = {0};
@@ -253,7 +252,7 @@ static json_t *read_arguments(json_t *arguments)
     return tools_arguments_object(json_string_value(arguments), json_string_length(arguments));
 }
 
-/* As the client wrote them, which is as the model wrote them; an object as models write it. */
+/* The arguments as a string: the client's own string, which is the model's text, or an object written as models do. */
 static json_t *write_arguments(json_t *arguments, json_t *object)
 {
     size_t n;

@@ -1,4 +1,4 @@
-/* The messages of Chat, which Ollama's are like. */
+/* Parses the messages of OpenAI's chat API, and Ollama's, which have the same form. */
 
 #include "server/messages.h"
 

@@ -53,7 +53,7 @@ static err_code write_ends(const struct texts_stats *t, struct bytes *out, struc
     return ERR_OK;
 }
 
-/* Under the names that llama.cpp's server gives them, so that what watches that one can watch this one. */
+/* Metrics under the names that llama.cpp's server gives them, so that existing dashboards work. */
 static err_code write_familiar(const struct texts_stats *t, struct bytes *out, struct err *e)
 {
     const struct metric list[] = {
@@ -94,7 +94,7 @@ static err_code write_texts(const struct texts_stats *t, struct bytes *out, stru
     return write_ends(t, out, e);
 }
 
-/* As of the last text's end. */
+/* Counters of the engine, as of the last text's end. */
 static err_code write_engine(const moebius_counters *k, struct bytes *out, struct err *e)
 {
     const struct metric list[] = {
@@ -111,7 +111,7 @@ static err_code write_engine(const moebius_counters *k, struct bytes *out, struc
     return write_all("moebius_", list, sizeof list / sizeof *list, out, e);
 }
 
-/* What each place did, likewise; nothing where there is one. */
+/* What each place did, as of the last text's end. Nothing if there is only one place. */
 static err_code write_places(const struct place_figures *p, struct bytes *out, struct err *e)
 {
     enum { N = 7 };

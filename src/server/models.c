@@ -23,26 +23,26 @@ struct models {
     struct models_options options;
     struct served_model *list[MAX_MODELS]; /* [n], owned */
     size_t n;
-    atomic_size_t n_watchers; /* of experts */
+    atomic_size_t n_watchers; /* clients that watch experts */
 
-    pthread_mutex_t lock;         /* of all that follows, and of what models change */
-    pthread_cond_t changed;       /* n_users of a model */
-    struct served_model *current; /* the one that has a thread; NULL: none */
-    struct served_model *told;    /* models_load has asked for this one, which is not there yet; NULL: none */
-    struct model_wait *waits;     /* [n_waits], who came first comes first */
+    pthread_mutex_t lock;         /* protects all that follows, and the models' fields that change */
+    pthread_cond_t changed;       /* signalled when a model's n_users changes */
+    struct served_model *current; /* the model that has a thread; NULL: none */
+    struct served_model *told;    /* the model that models_load has asked for, until it is ready; NULL: none */
+    struct model_wait *waits;     /* [n_waits] requests that wait for a model, oldest first */
     size_t n_waits;
     bool stops;
 };
 
-/* ---- who waits; all with the lock ------------------------------------------------------------------------------ */
+/* ---- waits; all with the lock held ----------------------------------------------------------------------------- */
 
-/* The next one that is to be there: until it is, the current one takes nobody new. NULL: there is none. */
+/* The model to be loaded next. Until it is loaded, the current one takes no new users. NULL: there is none. */
 static struct served_model *wanted(const struct models *all)
 {
     return all->told ? all->told : all->waits ? all->waits->model : NULL;
 }
 
-/* e NULL: who waited has the model. */
+/* Ends a wait with an error; e NULL: with the model. */
 static void end_wait(struct models *all, struct model_wait **at, const struct err *e)
 {
     struct model_wait *w = *at;
@@ -55,7 +55,7 @@ static void end_wait(struct models *all, struct model_wait **at, const struct er
     w->over(w->user);
 }
 
-/* Ends all waits for a model; m NULL: for any. */
+/* Ends all waits for a model; m NULL: for all models. */
 static void end_waits(struct models *all, const struct served_model *m, const struct err *e)
 {
     for (struct model_wait **at = &all->waits; *at;)
@@ -76,7 +76,7 @@ static void end_waits_of_left(struct models *all)
             at = &(*at)->next;
 }
 
-/* A model can't be loaded. */
+/* Notes that a model can't be loaded, and ends the waits for it. */
 static void give_up(struct models *all, struct served_model *m, const struct err *e)
 {
     log_line(all->options.log, LOG_WARN, "model %s: %s", m->name, e->text);
@@ -100,7 +100,7 @@ static struct served_facts facts_of(const struct served_model *m)
     return f;
 }
 
-/* Answers that called tools, beside the prefixes on disk where there are such. */
+/* Opens the store of answers that called tools. Its file is in the folder of the disk cache, if there is one. */
 static err_code open_replay(struct served_model *m, struct err *e)
 {
     const char *dir = m->models->options.texts.cache_dir;
@@ -128,7 +128,7 @@ static void note_progress(void *user, uint64_t done_bytes, uint64_t total_bytes)
     atomic_store(&m->load_done, done_bytes);
 }
 
-/* A template that the model lacks is no failure: texts can be gone on with. */
+/* A model without a template can be loaded all the same: it can still continue texts. */
 static err_code open_template(struct served_model *m, struct err *e)
 {
     const struct models_options *o = &m->models->options;
@@ -224,13 +224,14 @@ static void become_ready(struct served_model *m)
     bool stops = all->stops;
     m->state = stops ? SERVED_ENDING : SERVED_READY;
     if (!m->leaves)
-        end_waits(all, m, NULL); /* also of those who came after others: it must not go before it has served them */
+        end_waits(all, m,
+                  NULL); /* even those that came later than others', so that it is not unloaded before it served them */
     pthread_mutex_unlock(&all->lock);
     if (stops)
         texts_stop(m->texts);
 }
 
-/* Those who submit texts or use the vocabulary go first. */
+/* Waits until nobody has the model any more: users submit texts, and read the vocabulary. */
 static void wait_for_users(struct served_model *m)
 {
     struct models *all = m->models;
@@ -274,7 +275,7 @@ static void *drive(void *user)
     return NULL;
 }
 
-/* ---- who is loaded; all with the lock -------------------------------------------------------------------------- */
+/* ---- which model is loaded; all with the lock held ------------------------------------------------------------- */
 
 static bool is_idle(struct served_model *m)
 {
@@ -284,7 +285,7 @@ static bool is_idle(struct served_model *m)
     return s.n_running + s.n_waiting == 0;
 }
 
-/* The thread of a model that is unloaded has nothing left to do. */
+/* Joins the thread of a model that is unloaded, which has nothing left to do. */
 static void reap(struct models *all)
 {
     struct served_model *m = all->current;
@@ -322,7 +323,7 @@ static bool is_there(const struct served_model *m)
     return m->state == SERVED_READY && !m->leaves;
 }
 
-/* One step towards the wanted model being there; what fails ends its waits, too. */
+/* Takes the next step to load the wanted model. A failure also ends the waits for it. */
 static err_code approach(struct models *all, struct err *e)
 {
     reap(all);
@@ -376,7 +377,7 @@ struct served_model *models_current(struct models *all)
     return m;
 }
 
-/* Whether a wait was begun. */
+/* Enters a wait into the list; ERR_LIMIT: too many wait. */
 static err_code begin_wait(struct models *all, struct model_wait *wait)
 {
     const size_t n_max = all->options.texts.n_texts + all->options.texts.n_queue;
@@ -402,7 +403,7 @@ bool models_take(struct models *all, struct model_wait *wait)
     bool is_over = is_ready || begin_wait(all, wait) != ERR_OK;
     m->n_users += is_ready;
     if (!is_over)
-        (void)!approach(all, &e); /* who waits is told of failures */
+        (void)!approach(all, &e); /* a failure ends the wait with that error */
     pthread_mutex_unlock(&all->lock);
     return is_over;
 }
@@ -417,9 +418,9 @@ void models_give_back(struct served_model *m)
     pthread_mutex_unlock(&all->lock);
 }
 
-/* ---- loading and unloading when told to ------------------------------------------------------------------------ */
+/* ---- loading and unloading on request -------------------------------------------------------------------------- */
 
-/* Another one that is being loaded, or is to be; NULL: there is none. */
+/* Another model that is being loaded or will be; NULL: there is none. */
 static const struct served_model *rival(const struct models *all, const struct served_model *m)
 {
     const struct served_model *current = all->current && all->current->state == SERVED_LOADING ? all->current : NULL;
@@ -447,21 +448,32 @@ err_code models_load(struct models *all, struct served_model *m, struct err *e)
     return code;
 }
 
+/* Takes back that a model was to be loaded, unless requests wait for it. */
+static err_code forget(struct models *all, const struct served_model *m, struct err *e)
+{
+    const bool was_told = all->told == m;
+    size_t n = 0;
+    for (const struct model_wait *w = all->waits; w; w = w->next)
+        n += w->model == m;
+    if (was_told)
+        all->told = NULL;
+    if (n > 0)
+        return err_set(e, ERR_LIMIT, "%zu request%s for model %s", n, n == 1 ? " waits" : "s wait", m->name);
+    return was_told ? ERR_OK : err_set(e, ERR_USAGE, "model %s is not loaded", m->name);
+}
+
 static err_code let_go(struct models *all, struct served_model *m, bool when_done, struct err *e)
 {
     const bool is_loading = m->state == SERVED_LOADING;
-    bool was_wanted = wanted(all) == m && m->state == SERVED_UNLOADED;
-    if (was_wanted)
-        all->told = NULL;
-    if (was_wanted || m->state == SERVED_ENDING)
+    if (m->state == SERVED_ENDING)
         return ERR_OK;
     if (m->state == SERVED_UNLOADED)
-        return err_set(e, ERR_USAGE, "model %s is not loaded", m->name);
+        return forget(all, m, e);
     if (is_idle(m)) {
         end_current(all);
         return ERR_OK;
     }
-    /* without texts somebody is about to submit one, or has just had its answer */
+    /* a model that is busy without texts has a user who is about to submit one, or who has just got the answer */
     const struct texts_stats s = is_loading ? (struct texts_stats){0} : texts_stats(m->texts);
     const size_t n = s.n_running + s.n_waiting;
     m->leaves = m->leaves || when_done || (!is_loading && n == 0);
@@ -551,7 +563,7 @@ void models_tick(struct models *all, int64_t now_ns)
     bool is_forgotten = all->options.idle_ns && m && now_ns - m->used_ns > all->options.idle_ns;
     if ((is_forgotten || (m && m->leaves)) && is_idle(m))
         end_current(all);
-    (void)!approach(all, &e); /* the log has failures, and who waits is told */
+    (void)!approach(all, &e); /* failures are logged, and reported to those who wait */
     pthread_mutex_unlock(&all->lock);
 }
 
@@ -568,7 +580,7 @@ err_code models_open(struct models **out, const struct models_options *options, 
     return ERR_OK;
 }
 
-/* A name that clients can write in JSON, whatever bytes the file's has; owned by the caller. */
+/* Makes a name that clients can write in JSON from any file name. Owned by the caller. */
 static char *printable_name(const char *name)
 {
     char text[PRINTABLE_FORMAT_BYTES];
@@ -576,7 +588,7 @@ static char *printable_name(const char *name)
     return mem_strdup(text);
 }
 
-/* "DIR/NAME.gguf" or "DIR/NAME-00001-of-00003.gguf": NAME; owned by the caller. */
+/* The NAME in "DIR/NAME.gguf" or "DIR/NAME-00001-of-00003.gguf". Owned by the caller. */
 static char *name_of(const char *path)
 {
     static const char suffix[] = ".gguf";

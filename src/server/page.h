@@ -1,4 +1,4 @@
-/* The files of the page (the folder web/), which tools/embed_files.py makes part of the program. */
+/* The files of the web page (the folder web/), which tools/embed_files.py compiles into the program. */
 #ifndef SERVER_PAGE_H
 #define SERVER_PAGE_H
 
@@ -6,9 +6,9 @@
 
 struct page_file {
     const char *name; /* "main.js" */
-    const char *type; /* the content's */
-    const char *etag; /* of the bytes, with its quotes */
-    const char *text; /* [n], NUL-terminated, and with no other NUL */
+    const char *type; /* Content-Type */
+    const char *etag; /* of the contents, with its quotes */
+    const char *text; /* [n] and a NUL; holds no other NUL */
     size_t n;
 };
 

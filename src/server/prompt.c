@@ -4,18 +4,19 @@
 
 #include "base/json_text.h"
 #include "base/mem.h"
+#include "texts/answer.h"
 
 enum { MAX_VARS = 64 };
 
-/* What a template gets, and what of it is owned. */
+/* The input of a template. */
 struct input {
-    moebius_template_var vars[MAX_VARS];
-    char *values[MAX_VARS]; /* [n_values], owned */
+    moebius_template_var vars[MAX_VARS]; /* [n_vars] */
+    char *values[MAX_VARS];              /* [n_values] JSON of the request's own variables; owned */
     size_t n_vars, n_values;
     char *messages; /* owned */
 };
 
-/* The library's errors about what clients sent are theirs. */
+/* Errors of the library are the client's fault, except for lack of memory and failures of files. */
 static err_code from_public(struct err *e, const moebius_error *error)
 {
     bool is_ours = error->status == MOEBIUS_NOMEM || error->status == MOEBIUS_IO;
@@ -53,7 +54,7 @@ static err_code add_vars(struct input *in, const json_t *own, const moebius_temp
     return ERR_OK;
 }
 
-/* The messages as the template can take them, without the last one where the answer goes on with it. */
+/* Adds the messages in the form that the template can take, without the last one if the answer continues it. */
 static err_code add_messages(struct input *in, const struct served_model *m, const struct server_request *r,
                              struct err *e)
 {
@@ -66,7 +67,8 @@ static err_code add_messages(struct input *in, const struct served_model *m, con
     return in->messages ? ERR_OK : err_nomem(e, 0, "the messages");
 }
 
-/* All tools that can be called, and of these the ones that the template shows; the others are defined in messages. */
+/* Writes the tools that can be called (p->tools), and those that the template shows (*shown). Deferred tools are
+ * defined in messages instead. */
 static err_code write_tools(struct prompt *p, const struct server_request *r, char **shown, struct err *e)
 {
     const char *name;
@@ -105,13 +107,15 @@ static err_code render(struct prompt *p, const struct served_model *m, const str
     return err_prefix(e, "messages: the model's chat template");
 }
 
-/* The mark that ends the reasoning that the prompt has begun; "": it has begun none. Borrowed from the template. */
+/* *mark: the text that ends the reasoning that the prompt has begun; "": it has begun none. Borrowed from the template.
+ */
 static err_code open_mark(const struct prompt *p, const struct served_model *m, const char **mark, struct err *e)
 {
     moebius_error error;
     moebius_reply *reply;
+    const char *end = answer_prompt_end(bytes_text(&p->text), p->text.n);
     *mark = "";
-    if (moebius_reply_open(&reply, m->tmpl, bytes_text(&p->text), NULL, NULL, &error) != MOEBIUS_OK)
+    if (moebius_reply_open(&reply, m->tmpl, end, NULL, NULL, &error) != MOEBIUS_OK)
         return from_public(e, &error);
     if (!moebius_reply_is_reasoning(reply, mark))
         *mark = "";
@@ -119,7 +123,8 @@ static err_code open_mark(const struct prompt *p, const struct served_model *m, 
     return ERR_OK;
 }
 
-/* Reasoning and what stands behind it, each on lines of its own where the prompt's mark is. */
+/* Adds the reasoning of a message that is continued, and the mark that ends it, on lines of their own if the mark that
+ * begins reasoning was. */
 static err_code add_reasoning(struct prompt *p, const char *reasoning, const char *mark, struct err *e)
 {
     size_t n = strlen(reasoning);
@@ -134,7 +139,7 @@ static err_code add_reasoning(struct prompt *p, const char *reasoning, const cha
     return bytes_add_text(&p->text, has_lines ? "\n\n" : "", e);
 }
 
-/* The last message, where the answer goes on with it. */
+/* Adds the last message, if the answer continues it. */
 static err_code add_begun(struct prompt *p, const struct served_model *m, const struct server_request *r, struct err *e)
 {
     const json_t *last = json_array_get(r->messages, json_array_size(r->messages) - 1);
@@ -162,7 +167,9 @@ err_code prompt_render(struct prompt *p, const struct served_model *m, const str
         code = render(p, m, r, &in, e);
     input_close(&in);
     TRY(code);
-    TRY(bytes_add_text(&p->text, moebius_prompt_text(p->rendered, NULL), e));
+    size_t n;
+    const char *text = moebius_prompt_text(p->rendered, &n);
+    TRY(bytes_add(&p->text, text, n, e));
     return add_begun(p, m, r, e);
 }
 
@@ -196,8 +203,8 @@ static err_code add_text(struct prompt *p, const struct served_model *m, const c
     return code;
 }
 
-/* A text that is the whole prompt. Who sends it has applied the template: special tokens are read, and the one that
- * begins a text may be there. */
+/* Adds a text that is the whole prompt. The client has applied the template itself, so special tokens are recognised,
+ * and the text may begin with the one that begins texts. */
 static err_code add_raw(struct prompt *p, const struct served_model *m, const json_t *text, struct err *e)
 {
     moebius_error error;
@@ -212,7 +219,7 @@ static err_code add_raw(struct prompt *p, const struct served_model *m, const js
     return code;
 }
 
-/* The message that goes on: of it only the mark is a special token. */
+/* Adds the tokens of the message that is continued. Only the mark in it may be a special token. */
 static err_code add_begun_ids(struct prompt *p, const struct served_model *m, struct err *e)
 {
     const char *text = bytes_text(&p->text);
@@ -254,7 +261,8 @@ err_code prompt_take_ids(struct prompt *p, const struct served_model *m, const c
     return ERR_OK;
 }
 
-/* Sampled tokens in place of the template's, where it writes a message as the one turn that was sampled. */
+/* Replaces the template's tokens by those that were sampled. Messages that the template gets as several are left out,
+ * because they are no longer the one turn that was sampled. */
 static err_code replay(struct prompt *p, const struct served_model *m, const json_t *messages, struct err *e)
 {
     json_t *message, *whole = json_array();

@@ -56,7 +56,7 @@ static json_t *make_chunk(const struct answer_writer *w, json_t *choices)
                      choices);
 }
 
-/* Gives a choice what waits, unless that is empty. */
+/* Moves what waits into a chunk, unless there is nothing. */
 static int take_waiting(json_t **waiting, json_t *out, const char *name)
 {
     if (json_array_size(*waiting) == 0)
@@ -98,7 +98,7 @@ static err_code begin(struct answer_writer *w, struct bytes *out, struct err *e)
     return ERR_OK;
 }
 
-/* In the form of llama.cpp's server. */
+/* Sends how much of the prompt is done, as llama.cpp's server does. */
 static err_code send_progress(struct answer_writer *w, const struct answer_event *event, struct bytes *out,
                               struct err *e)
 {

@@ -9,12 +9,13 @@
 #include "server/messages.h"
 #include "server/writer.h"
 
-static const char signature[] = "moebius";
-static const char sealed[] = "moebius:"; /* before the thinking itself */
+static const char signature[] = "moebius"; /* of thinking that the client sees */
+static const char sealed[] = "moebius:";   /* begins the signature that carries hidden thinking, which follows */
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-/* Claude Code's first block of the system prompt, which is for Anthropic's accounts and another one in each request. */
+/* Whether a part is the first block of Claude Code's system prompt. It is meant for Anthropic's billing, and differs in
+ * each request. */
 static bool is_billing_header(const json_t *part)
 {
     static const char begin[] = "x-anthropic-billing-header";
@@ -89,7 +90,7 @@ static err_code add_assistant(struct message_list *list, const char *path, json_
             TRY_OUT(add_thinking(list, assistant, at.s, block, e));
         else if (request_is(type, "tool_use"))
             TRY_OUT(add_use(list, at.s, assistant, block, e));
-        else if (!request_is(type, "redacted_thinking")) /* which only its maker can read */
+        else if (!request_is(type, "redacted_thinking")) /* only the server that wrote it can read it */
             TRY_OUT(messages_add_part(list->r, at.s, block, true, &all, e));
     }
     if (all.n > 0)
@@ -106,7 +107,7 @@ static err_code add_result(struct message_list *list, const char *path, json_t *
     json_t *text;
     TRY(request_string(block, path, "tool_use_id", &id, e));
     TRY(messages_text(list->r, field_path(path, -1, "content").s, json_object_get(block, "content"), true, &text, e));
-    if (json_is_true(json_object_get(block, "is_error"))) { /* templates have no other place for it */
+    if (json_is_true(json_object_get(block, "is_error"))) { /* templates have no field for it */
         err_code code = bytes_add_text(&all, "Error: ", e);
         if (code == ERR_OK)
             code = bytes_add(&all, json_string_value(text), json_string_length(text), e);
@@ -126,7 +127,7 @@ static err_code flush_user(struct message_list *list, struct bytes *all, struct 
     return code;
 }
 
-/* Results of tools are messages of their own. */
+/* Adds a user's message. Tool results in it become messages of their own. */
 static err_code add_user(struct message_list *list, const char *path, json_t *content, bool is_old, struct err *e)
 {
     struct bytes all = {0};
@@ -199,8 +200,8 @@ static err_code set_output_config(struct server_request *r, const char *path, js
     return REQUEST_READ_MEMBERS(r, path, value, fields, e);
 }
 
-/* A conversation that the server is to keep, and that later requests go on with: clients begin it anew where it is not
- * there. */
+/* A thread is a conversation that the server keeps for later requests. This server keeps none; the error for
+ * "continue" makes clients send the whole conversation again. */
 static err_code set_thread(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
     json_t *type = json_object_get(value, "type");
@@ -244,7 +245,7 @@ static const char *stop_reason(enum answer_finish finish)
     return words[finish];
 }
 
-/* What came from the cache counts apart from input_tokens. */
+/* input_tokens does not include tokens that came from the cache. */
 static json_t *make_usage(const struct answer_usage *u)
 {
     json_t *usage =
@@ -288,7 +289,7 @@ static err_code close_block(struct answer_writer *w, struct bytes *out, struct e
                        json_pack("{s:s,s:I}", "type", "content_block_stop", "index", (json_int_t)(w->n_block - 1)), e);
 }
 
-/* Takes over the block's first form. */
+/* Closes the block that is open, and opens the next one. Takes over `block`. */
 static err_code open_block(struct answer_writer *w, enum block kind, json_t *block, struct bytes *out, struct err *e)
 {
     err_code code = close_block(w, out, e);

@@ -63,7 +63,7 @@ static err_code finish(struct server_request *r, struct err *e)
     return request_check(r, e);
 }
 
-/* No messages: the model is to be loaded. The assistant's, at the end, goes on. */
+/* An empty list asks to load the model. If the last message is the assistant's, the answer continues it. */
 static err_code set_messages(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
     if (json_is_array(value) && json_array_size(value) == 0)
@@ -124,8 +124,7 @@ static err_code parse_generate(struct server_request *r, json_t *body, struct er
 
 enum form { FORM_CHAT, FORM_GENERATE };
 
-/* What is said of each piece of an answer, and of a whole one. Takes over what it gets; calls and tokens may be NULL.
- */
+/* The object for a piece of an answer, or for a whole one. Takes over the values; calls and tokens may be NULL. */
 static json_t *make_answer(enum form form, const struct answer_head *head, json_t *content, json_t *thinking,
                            json_t *calls, json_t *tokens)
 {
@@ -168,7 +167,7 @@ static json_t *make_call(size_t i, const char *id, const char *name, const char 
                      json_text(name, strlen(name)), "arguments", tools_arguments_object(arguments, n));
 }
 
-/* A line. Takes over the answer. */
+/* Sends an object as a line. Takes it over. */
 static err_code send_line(struct bytes *out, json_t *answer, struct err *e)
 {
     size_t n;
@@ -181,7 +180,7 @@ static err_code send_line(struct bytes *out, json_t *answer, struct err *e)
     return code;
 }
 
-/* The tokens that wait; NULL: there are none. */
+/* Takes the log-probabilities that wait for their text; NULL: there are none. */
 static json_t *take_tokens(struct answer_writer *w)
 {
     json_t *tokens = w->choices[0].tokens;
@@ -191,7 +190,7 @@ static json_t *take_tokens(struct answer_writer *w)
     return tokens;
 }
 
-/* A piece. Takes over what it gets. */
+/* Sends a piece of an answer. Takes over the values. */
 static err_code send_piece(struct answer_writer *w, enum form form, json_t *content, json_t *thinking, json_t *calls,
                            struct bytes *out, struct err *e)
 {
@@ -251,7 +250,7 @@ static err_code tell_generate(struct answer_writer *w, const struct answer_event
     return tell(w, FORM_GENERATE, event, out, e);
 }
 
-/* Clients read each line as an answer: one without text. One less where memory is short. */
+/* A ping is a piece without text, since clients read each line as a piece. Without memory it is left out. */
 static void ping_chat(struct answer_writer *w, struct bytes *out)
 {
     err_code unsent = send_piece(w, FORM_CHAT, json_string(""), NULL, NULL, out, NULL);

@@ -43,13 +43,13 @@ static struct item open_item(const struct answer_writer *w, bool is_done)
                          .is_done = is_done};
 }
 
-/* What the events of a block are called. */
+/* The names in the events of a block. */
 struct words {
     const char *prefix;        /* of the item's id */
     const char *delta, *done;  /* event types */
-    const char *added, *ended; /* of the part; NULL: it has none */
-    const char *part, *index;  /* its type, and how its index is called */
-    const char *all;           /* how the done event calls the text */
+    const char *added, *ended; /* event types of the block's part; NULL: it has no part */
+    const char *part, *index;  /* the part's type, and the name of its index */
+    const char *all;           /* the name of the whole text in the done event */
 };
 
 static const struct words *block_words(const struct answer_writer *w)
@@ -101,7 +101,7 @@ static const struct words *block_words(const struct answer_writer *w)
     return tools_client_name(w->r, w->choices[0].call.name).is_custom ? &custom : &function;
 }
 
-/* What all events of the open block have: its item's id and index, and its part's. */
+/* The fields that all events of the open block have: the item's id and index, and the part's index. */
 static json_t *make_place(const struct answer_writer *w)
 {
     const struct words *words = block_words(w);
@@ -110,7 +110,7 @@ static json_t *make_place(const struct answer_writer *w)
     return json_unless(words->index && json_object_set_new(place, words->index, json_integer(0)), place);
 }
 
-/* The same with one more member, which is taken over. */
+/* The same fields and one more. Takes over `value`. */
 static json_t *make_place_with(const struct answer_writer *w, const char *name, json_t *value)
 {
     json_t *place = make_place(w);
@@ -241,7 +241,7 @@ static err_code tell(struct answer_writer *w, const struct answer_event *event, 
     return ERR_OK;
 }
 
-/* An event of its own: some clients measure silence between events, and skip comments. */
+/* A ping is an event, because some clients time the gaps between events and ignore comments. */
 static void ping(struct answer_writer *w, struct bytes *out)
 {
     if (w->n_sent == 0) { /* nothing may come before response.created */
@@ -249,10 +249,10 @@ static void ping(struct answer_writer *w, struct bytes *out)
         return;
     }
     err_code unsent = send_event(w, "keepalive", json_object(), out, NULL);
-    (void)unsent; /* one less where memory is short */
+    (void)unsent; /* without memory there is one ping less */
 }
 
-/* The tokens [from, to) of those that have log-probabilities; NULL: none are wanted. */
+/* The log-probabilities of tokens [from, to); NULL: none are wanted. */
 static json_t *slice_tokens(const struct server_request *r, const struct gathered_choice *c, size_t from, size_t to)
 {
     json_t *slice = r->n_logprob >= 0 ? json_array() : NULL;
@@ -262,13 +262,13 @@ static json_t *slice_tokens(const struct server_request *r, const struct gathere
     return json_unless(bad, slice);
 }
 
-/* A whole answer as it is made. */
+/* A whole answer while it is built. */
 struct making {
     const struct server_request *r;
     const struct answer_head *head;
     const struct gathered_choice *c;
     json_t *output;
-    size_t n_content, n_tokens; /* that the items have so far */
+    size_t n_content, n_tokens; /* bytes of content, and log-probabilities, in the items so far */
 };
 
 static int add_item(struct making *m, struct item item)
@@ -278,7 +278,7 @@ static int add_item(struct making *m, struct item item)
     return json_array_append_new(m->output, responses_item(m->r, m->head, &item));
 }
 
-/* The content up to a place in it, as a stream tells it: an item of its own between calls. */
+/* Adds the content since the last item, up to n_content bytes. As in a stream, content between calls is an item. */
 static int add_content(struct making *m, size_t n_content, size_t n_tokens, bool is_cut)
 {
     if (n_content == m->n_content)

@@ -11,7 +11,7 @@ void quota_close(struct quota *q)
     pthread_mutex_destroy(&q->lock);
 }
 
-/* With the lock. Requests are few: connections bound them. */
+/* The answers that a group has now. The lock is held. The number of connections bounds that of shares. */
 static int64_t count(const struct quota *q, uint64_t group)
 {
     int64_t n = 0;

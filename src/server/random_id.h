@@ -1,4 +1,4 @@
-/* Names that nobody can guess. */
+/* Ids that nobody can guess. */
 #ifndef SERVER_RANDOM_ID_H
 #define SERVER_RANDOM_ID_H
 

@@ -13,6 +13,7 @@
 
 enum { MAX_BIASES = 4096, MAX_STOPS = 64, MAX_BREAKERS = 64, MAX_CHOICES = 64, MAX_TOP_LOGPROBS = 20 };
 enum { MAX_LENGTH = 1000000000 }; /* tokens, more than any context has: what is above is as much */
+enum { MAX_MARK_BYTES = 1024 };   /* of a stop string or a sequence breaker: all of an answer is compared with them */
 
 struct field_path field_path(const char *parent, long i, const char *name)
 {
@@ -135,6 +136,17 @@ static err_code check_neutral(const struct request_field *f, const char *path, c
     return request_expected(e, path, value, expected);
 }
 
+/* A text that an answer is searched for. */
+static err_code check_mark(const char *path, const json_t *text, const char *expected, struct err *e)
+{
+    if (!is_plain_string(text))
+        return request_expected(e, path, text, expected);
+    if (json_string_length(text) > MAX_MARK_BYTES)
+        return err_set(e, ERR_USAGE, "%s: a text of %zu bytes; expected at most %d", path, json_string_length(text),
+                       MAX_MARK_BYTES);
+    return ERR_OK;
+}
+
 /* Whether a value says that a field is not used. */
 static bool is_nothing(const json_t *value)
 {
@@ -185,8 +197,7 @@ err_code request_set_stops(struct server_request *r, const char *path, json_t *v
         return err_nomem(e, 0, path);
     for (size_t i = 0; i < n; i++) {
         json_t *stop = json_is_array(value) ? json_array_get(value, i) : value;
-        if (!is_plain_string(stop))
-            return request_expected(e, path, stop, "a text, or several in a list, without zero bytes");
+        TRY(check_mark(path, stop, "a text, or several in a list, without zero bytes", e));
         if (json_string_length(stop) == 0)
             server_request_note(r, "%s: an empty text is ignored", path);
         else if (json_array_append(r->stops, stop) != 0)
@@ -205,8 +216,7 @@ static err_code set_breakers(struct server_request *r, const char *path, json_t 
         return err_nomem(e, n, path);
     for (size_t i = 0; i < n; i++) {
         json_t *text = json_array_get(value, i);
-        if (!is_plain_string(text))
-            return request_expected(e, path, text, "a list of texts without zero bytes");
+        TRY(check_mark(path, text, "a list of texts without zero bytes", e));
         r->breakers[i] = json_string_value(text);
     }
     r->sampling.dry_breakers = r->breakers;

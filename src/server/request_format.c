@@ -51,7 +51,7 @@ static err_code set_text(struct server_request *r, const char *path, const json_
 {
     if (!json_is_string(value) || strlen(json_string_value(value)) != json_string_length(value))
         return request_expected(e, path, value, expected);
-    if (json_string_length(value) == 0) /* clients with an empty field in their settings */
+    if (json_string_length(value) == 0) /* sent by clients whose settings have an empty field */
         return ERR_OK;
     TRY(set_format(r, path, format, e));
     r->grammar = json_string_value(value);
@@ -130,8 +130,8 @@ err_code request_set_structured(struct server_request *r, const char *path, json
     return REQUEST_READ_MEMBERS(r, path, value, fields, e);
 }
 
-/* Chat has the schema in a member "json_schema", Responses beside the type, llama.cpp's server in either, and also with
- * the type "json_object". */
+/* OpenAI's chat API has the schema in a member "json_schema", its responses API beside the type. llama.cpp's server
+ * takes both, and also a schema with the type "json_object". */
 err_code request_set_response_format(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
     const char *type;

@@ -1,4 +1,4 @@
-/* What answers of OpenAI's responses are made of: items, and the response around them. */
+/* Builds answers of OpenAI's responses API: items, and the response around them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ json_t *responses_part(const char *type, const struct item *item)
     return json_unless(bad, part);
 }
 
-/* A list of the part, once there is something in it. */
+/* A list with the item's part, or an empty list as long as the item has no text. */
 static json_t *make_parts(const char *type, const struct item *item)
 {
     return item->is_done && item->n > 0 ? json_pack("[o]", responses_part(type, item)) : json_array();
@@ -104,7 +104,7 @@ static json_t *make_usage(const struct answer_usage *u)
     return usage_with_substitutes(usage, u);
 }
 
-/* Repeats fields of the request, each with its default. */
+/* Copies fields of the request into the response, or their defaults. */
 static int repeat_fields(const struct server_request *r, json_t *response)
 {
     static const struct {
@@ -137,7 +137,6 @@ static json_t *short_real(float x)
     return json_real(strtod(text, NULL));
 }
 
-/* Takes over output; `reason` says why it is incomplete, NULL: it isn't. usage and error may be NULL. */
 json_t *responses_make(const struct server_request *r, const struct answer_head *head, const char *status,
                        json_t *output, const char *reason, const struct answer_usage *usage, const struct err *error)
 {

@@ -1,4 +1,4 @@
-/* The request of OpenAI's responses. */
+/* Parses requests of OpenAI's responses API. */
 #include <string.h>
 
 #include "server/messages.h"
@@ -13,7 +13,7 @@ static bool is_either(const char *text, const char *a, const char *b)
     return request_is(text, a) || request_is(text, b);
 }
 
-/* The type of an item; messages and references need not say it. */
+/* The type of an item. Messages and references may leave it out. */
 static const char *item_type(const json_t *item)
 {
     const char *type = json_string_value(json_object_get(item, "type"));
@@ -23,7 +23,7 @@ static const char *item_type(const json_t *item)
                                            : "";
 }
 
-/* Whether the assistant wrote it. */
+/* Whether the assistant wrote an item. */
 static bool is_own(const json_t *item)
 {
     const char *type = item_type(item), *role = json_string_value(json_object_get(item, "role"));
@@ -51,7 +51,8 @@ static err_code add_message(struct message_list *list, const char *path, size_t 
     return err_nomem(e, 0, "a message");
 }
 
-/* The text of content, else of the summary, else what this server put into encrypted_content. */
+/* Adds reasoning: the text of the content, or else of the summary, or else of what this server put into
+ * encrypted_content. */
 static err_code add_reasoning(struct message_list *list, const char *path, json_t *item, struct err *e)
 {
     const char *encrypted;
@@ -100,7 +101,8 @@ static err_code add_output(struct message_list *list, const char *path, json_t *
     return messages_add_result(list, id, NULL, text, e);
 }
 
-/* What is gone of reasoning is left out, as clients leave it out that send their items back. */
+/* A reference to an item that is not kept any more. Missing reasoning is left out, as many clients do not send it back
+ * either. */
 static err_code add_reference(struct message_list *list, const char *path, const json_t *item, struct err *e)
 {
     const char *id = json_string_value(json_object_get(item, "id"));
@@ -132,16 +134,24 @@ static err_code add_item(struct message_list *list, const char *path, size_t i, 
     return ERR_OK;
 }
 
-/* Puts items in the place of references to them, as far as they are kept. */
+/* Replaces references by the items that they refer to, as far as these are kept. A conversation has each item once, so
+ * together they can't be more than what is kept. */
 static err_code find_items(struct server_request *r, json_t *input, struct err *e)
 {
+    size_t n_reference = 0, n_all_bytes = 0, n_bytes;
     for (size_t i = 0; i < json_array_size(input) && r->kept; i++) {
         const json_t *item = json_array_get(input, i);
         const char *id = json_string_value(json_object_get(item, "id"));
-        bool is_reference = id && request_is(item_type(item), "item_reference");
-        json_t *found = is_reference ? kept_items_find(r->kept, id) : NULL;
+        if (!id || !request_is(item_type(item), "item_reference"))
+            continue;
+        json_t *found = kept_items_find(r->kept, id, &n_bytes);
         if (found && json_array_set_new(input, i, found) != 0)
             return err_nomem(e, 0, "an item");
+        n_all_bytes += n_bytes;
+        if (++n_reference > KEPT_ITEMS_MAX || n_all_bytes > KEPT_ITEMS_BYTES)
+            return err_set(e, ERR_USAGE,
+                           "input: it refers to more than %d items, or %d bytes of them; expected each once",
+                           KEPT_ITEMS_MAX, KEPT_ITEMS_BYTES);
     }
     return ERR_OK;
 }

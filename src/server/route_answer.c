@@ -4,9 +4,9 @@
 #include "server/call.h"
 #include "server/routes.h"
 
-enum { MAX_STREAM_BYTES = 16 << 20 }; /* that may wait for a client that doesn't read */
+enum { MAX_STREAM_BYTES = 16 << 20 }; /* that may wait for a client that does not read */
 
-/* What comes whole, or fails before it was whole. In any thread. */
+/* Replies when an answer that is not streamed is complete or has failed. Runs in any thread. */
 static void on_done(void *user, int status, struct bytes *body)
 {
     struct call *c = user;
@@ -18,7 +18,7 @@ static void on_done(void *user, int status, struct bytes *body)
     http_reply(c->x);
 }
 
-/* Takes the request over. */
+/* Makes the call's job. Takes over the call's request. */
 static err_code open_job(struct call *c, struct served_model *m, struct err *e)
 {
     const struct server_options *o = c->server->options;
@@ -50,7 +50,7 @@ static err_code submit(struct call *c, struct served_model *m, struct err *e)
     return ERR_OK;
 }
 
-/* Ollama's clients have models loaded so. */
+/* Answers a request of Ollama's clients that only loads a model. */
 static err_code say_loaded(struct call *c, struct served_model *m, struct err *e)
 {
     const struct answer_head head = {.model = m->name, .created = (int64_t)time(NULL)};

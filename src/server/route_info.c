@@ -1,10 +1,10 @@
-/* What the server says of itself. Each function answers at once. */
+/* Routes that describe the server. Each function answers at once. */
 #include <string.h>
 
 #include "server/call.h"
 #include "server/routes.h"
 
-/* 200 when a request would be answered, which also loads what is unloaded; 503 while the only model is loaded. */
+/* 200 if a request would be answered, even if that loads a model first. 503 while the only model is being loaded. */
 void route_health(struct call *c)
 {
     struct models *all = c->server->models;
@@ -34,7 +34,7 @@ void route_props(struct call *c)
                         view.state == SERVED_UNLOADED, "modalities", "vision", 0, "audio", 0));
 }
 
-/* Texts that may run at once, the first of which are busy: a place belongs to no text. */
+/* A slot for each text that may run at once. As texts are not bound to slots, the first ones are shown as busy. */
 void route_slots(struct call *c)
 {
     struct served_model *m = models_current(c->server->models);

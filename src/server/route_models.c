@@ -1,4 +1,4 @@
-/* The models, and having them loaded and unloaded. The lists answer at once. */
+/* Routes that list models, and load and unload them. The lists answer at once. */
 #include <string.h>
 
 #include "base/json_text.h"
@@ -9,7 +9,8 @@
 
 /* ---- the list -------------------------------------------------------------------------------------------------- */
 
-/* As llama.cpp's server says it: one that could not be loaded is unloaded, and failed. */
+/* A model's status in the form of llama.cpp's server. A model that could not be loaded is "unloaded", and has failed.
+ */
 static json_t *status_of(const struct model_view *view)
 {
     const bool is_loading = view->state == SERVED_LOADING || view->waits;
@@ -30,7 +31,7 @@ static json_t *status_of(const struct model_view *view)
     return json_unless(bad, j);
 }
 
-/* With the names of OpenAI's, Anthropic's, vLLM's and llama.cpp's lists. */
+/* A model's entry, with the fields of OpenAI's, Anthropic's, vLLM's and llama.cpp's lists. */
 static json_t *describe(struct served_model *m)
 {
     char created[32];

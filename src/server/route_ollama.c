@@ -1,12 +1,14 @@
 /* The part of Ollama's interface that its clients ask before they chat. */
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
+#include "base/json_text.h"
 #include "server/call.h"
 #include "server/routes.h"
 #include "server/writer.h"
 
-/* Clients compare this with what they need, so it is a version of that interface, not of this program. */
+/* Clients compare this with the version of Ollama that they need, so it is not this program's version. */
 static const char interface_version[] = "0.6.4";
 
 void route_ollama_version(struct call *c)
@@ -14,7 +16,7 @@ void route_ollama_version(struct call *c)
     call_json(c, 200, json_pack("{s:s}", "version", interface_version));
 }
 
-/* What a list of models says of one. There is no digest: nobody has read the whole file. */
+/* A model's entry in a list. The digest is empty, because computing it would take reading the whole file. */
 static json_t *entry(struct served_model *m, const struct model_view *view)
 {
     char modified[32];
@@ -26,7 +28,7 @@ static json_t *entry(struct served_model *m, const struct model_view *view)
                      "quantization_level", "");
 }
 
-/* What is beside that of a model that is loaded. It stays, which is an end far away to clients that parse a date. */
+/* Adds the fields of a model that is loaded. It does not expire, which is shown as a date far in the future. */
 static int add_running(json_t *one, const struct model_view *view)
 {
     enum { YEARS = 100, DAY_S = 24 * 60 * 60 };
@@ -68,13 +70,13 @@ static err_code show(struct call *c, struct served_model *m, struct err *e)
 {
     char key[128], parameters[64];
     const struct model_view view = models_look(m);
-    const char *tmpl = moebius_vocab_template(m->vocab, NULL);
+    const char *own = moebius_vocab_template(m->vocab, NULL), *tmpl = own ? own : "";
     snprintf(key, sizeof key, "%s.context_length", view.facts.arch);
     snprintf(parameters, sizeof parameters, "num_ctx %lld", (long long)view.facts.n_ctx);
     json_t *all = entry(m, &view);
-    json_t *more = json_pack("{s:s, s:s, s:s, s:{s:s, s:I}, s:[s, s]}", "template", tmpl ? tmpl : "", "modelfile", "",
-                             "parameters", parameters, "model_info", "general.architecture", view.facts.arch, key,
-                             (json_int_t)view.facts.n_ctx, "capabilities", "completion", "tools");
+    json_t *more = json_pack("{s:o, s:s, s:s, s:{s:s, s:I}, s:[s, s]}", "template", json_text(tmpl, strlen(tmpl)),
+                             "modelfile", "", "parameters", parameters, "model_info", "general.architecture",
+                             view.facts.arch, key, (json_int_t)view.facts.n_ctx, "capabilities", "completion", "tools");
     call_json(c, 200, json_unless(json_object_update_new(all, more), all));
     http_reply(c->x);
     return ERR_OK;

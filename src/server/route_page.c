@@ -1,12 +1,12 @@
-/* The page and what it is fed with beside the protocols: its files, and the experts' events. Each function answers at
- * once. */
+/* Routes of the web page: its files, and the events about experts. Each function answers at once. */
 #include <string.h>
 
 #include "server/call.h"
 #include "server/page.h"
 #include "server/routes.h"
 
-/* A page that answers of models are shown in may load and run what comes from here alone, and nobody may frame it. */
+/* The page shows answers of models, which are not trusted. So it may load and run only what this server sends, and no
+ * other page may frame it. */
 static const struct http_header page_headers[] = {
     {"Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
                                 "object-src 'none'; require-trusted-types-for 'script'; trusted-types 'none'"},
@@ -17,7 +17,7 @@ static const struct http_header page_headers[] = {
     {"Cache-Control", "no-cache"}, /* browsers ask each time whether the ETag is still the same */
 };
 
-/* Whether the client has it: If-None-Match lists ETags. */
+/* Whether the client has this version of a file: If-None-Match lists ETags. */
 static bool is_known(const struct call *c, const struct page_file *f)
 {
     const char *known = http_header(c->x, "If-None-Match");

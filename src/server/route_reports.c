@@ -1,5 +1,5 @@
-/* Plans and receipts, as the page shows them: what a model should take and how fast it should be, what it takes now and
- * how fast it was, and what earlier runs measured. */
+/* Routes of the page's reports. /plan: the memory and speed that a model should have, and what it has now. /receipts:
+ * what earlier runs measured. */
 #include <string.h>
 
 #include "base/free_memory.h"
@@ -11,7 +11,7 @@
 
 /* ---- plans ----------------------------------------------------------------------------------------------------- */
 
-/* Tokens from which on a rate says something. */
+/* With fewer tokens than these a rate says nothing. */
 enum { LEAST_DECODED = 32, LEAST_PROMPT = 64 };
 
 static json_t *known_rate(uint64_t n, uint64_t n_least, int64_t n_ns)
@@ -34,7 +34,7 @@ static json_t *held_by_devices(const struct device_ledger *l)
     return json_unless(!good, list);
 }
 
-/* As of the last text's end, but for the process's memory. */
+/* What was measured, as of the last text's end; resident_bytes is of now. */
 static json_t *measured(const struct model_view *view)
 {
     const struct texts_stats *s = &view->stats;
@@ -48,7 +48,7 @@ static json_t *measured(const struct model_view *view)
                      "prefill", known_rate(s->n_prompt, LEAST_PROMPT, s->prefill_ns));
 }
 
-/* A model without a plan is no failure of the request: the sentence stands in its place. */
+/* If the model can't be planned for, the request still succeeds, and `error` says why. */
 static json_t *plan_of(struct call *c, struct served_model *m)
 {
     const struct server_reports *r = &c->server->options->reports;
@@ -65,7 +65,7 @@ static json_t *plan_of(struct call *c, struct served_model *m)
                      is_there ? measured(&view) : json_null());
 }
 
-/* /plan is of the current model. */
+/* /plan without a name is about the current model. */
 void route_plan(struct call *c)
 {
     struct models *all = c->server->models;
@@ -81,7 +81,7 @@ void route_plan(struct call *c)
 
 /* ---- receipts -------------------------------------------------------------------------------------------------- */
 
-/* The server's model that a receipt is of, by its file's name; NULL: it is of another one. */
+/* The server's model that a receipt is about, by its file's name; NULL: it is about another model. */
 static const struct served_model *model_of(struct models *all, const json_t *receipt)
 {
     const char *file = json_string_value(json_object_get(receipt, "model"));
@@ -94,7 +94,7 @@ static const struct served_model *model_of(struct models *all, const json_t *rec
     return NULL;
 }
 
-/* Those of the server's models, with their names here: what else ran on this machine is nobody's business. */
+/* The receipts about the server's models, under their names here. What else ran on this machine is private. */
 static json_t *choose_receipts(struct models *all, const json_t *receipts)
 {
     json_t *chosen = json_array();

@@ -1,4 +1,4 @@
-/* Text to tokens and back, and what a template makes of messages. */
+/* Routes that convert text to tokens and back, and that render a template. */
 #include <string.h>
 
 #include "base/json_text.h"
@@ -21,7 +21,7 @@ static err_code reply(struct call *c, json_t *value)
 
 /* ---- tokens ---------------------------------------------------------------------------------------------------- */
 
-/* As llama.cpp's server has it: a piece that is a part of a character is a list of its bytes. */
+/* A token in the form of llama.cpp's server. A piece that is no whole UTF-8 becomes a list of its bytes. */
 static json_t *piece_of(const moebius_vocab *vocab, int32_t id)
 {
     size_t n;

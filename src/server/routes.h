@@ -1,4 +1,4 @@
-/* Which function answers which path. */
+/* The table of routes: which function handles which method and path. */
 #ifndef SERVER_ROUTES_H
 #define SERVER_ROUTES_H
 
@@ -9,17 +9,18 @@ struct call;
 struct protocol;
 
 struct route {
-    const char *method; /* GET is HEAD, too */
-    const char *path;   /* one that ends with / stands for all below it */
+    const char *method; /* GET also matches HEAD */
+    const char *path;   /* a path that ends with / matches all paths below it */
     void (*handle)(struct call *c);
-    const struct protocol *protocol; /* NULL: OpenAI's errors, and no answers of models */
-    bool is_quick;                   /* the function waits for nothing, and there is no body */
+    const struct protocol *protocol; /* NULL: no model answers, and errors have OpenAI's form */
+    bool is_quick;                   /* the function never waits, and needs no body: it runs in HTTP's thread */
     bool needs_no_key;
 };
 
-/* NULL: there is none. Then *allow is what the path has in place of this method, NULL where it has nothing. */
+/* Finds the route of a request; NULL: there is none. Then *allow lists the methods that the path does have; NULL: the
+ * path does not exist. */
 const struct route *routes_find(const char *method, const char *path, const char **allow);
-/* In whose form errors about a path are told that leads nowhere. */
+/* The protocol for errors about a path that does not exist. */
 const struct protocol *routes_protocol(const char *path);
 
 /* The handlers, by file. */

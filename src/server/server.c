@@ -16,16 +16,17 @@
 
 enum {
     N_WORKER = 16,
-    BODIES_FACTOR = 4, /* all bodies together, in bodies of the greatest length */
-    GRACE_S = 5,       /* for answers, when the server ends */
-    LOAD_GRACE_S = 2,  /* for a model that is being loaded then, for which nobody waits any more */
+    BODIES_FACTOR = 4, /* all bodies together may have so many times the bytes that one may have */
+    GRACE_S = 5,       /* for answers to end when the server ends */
+    LOAD_GRACE_S = 2,  /* for a model to be loaded when the server ends */
     POLL_NS = 100 * 1000 * 1000,
-    TRIM_S = 2, /* between two times that free memory is given back to the system */
+    TRIM_S = 2, /* the least time between two calls of mem_trim */
 };
 
-/* ---- what HTTP asks -------------------------------------------------------------------------------------------- */
+/* ---- HTTP's callbacks (struct http_app) ------------------------------------------------------------------------ */
 
-/* Clients are often told an address without the /v1 at its end, or with one that they add themselves. */
+/* Refuses a path that does not exist. Clients are often configured with an address that lacks the /v1 at its end, or
+ * has one although they add it themselves: then the error says so. */
 static void refuse_path(struct call *c)
 {
     const char *path = c->x->path, *allow;
@@ -39,7 +40,7 @@ static void refuse_path(struct call *c)
         call_refuse(c, 404, "%s: there is nothing here: docs/server.md has the list of paths", path);
 }
 
-/* False: the reply is there. */
+/* Finds the call's route and checks access. False: the call was refused, and the reply is filled. */
 static bool find_route(struct call *c)
 {
     const char *allow;
@@ -77,7 +78,7 @@ static bool on_begin(void *user, struct http_exchange *x)
 static void on_handle(void *user, struct http_exchange *x)
 {
     struct call *c = x->app;
-    call_hold(c); /* the reply may be there before the function returns, and the exchange gone */
+    call_hold(c); /* the reply may be sent, and the exchange gone, before the function returns */
     c->route->handle(c);
     call_release(c);
 }
@@ -88,7 +89,7 @@ static void on_refuse(void *user, struct http_exchange *x, int status, const str
     if (c)
         call_error_as(c, status, why);
     else
-        x->reply.status = status; /* before `begin` */
+        x->reply.status = status; /* `begin` was not called */
 }
 
 static void on_tick(void *user, struct http_exchange *x, int64_t now_ns)
@@ -124,7 +125,7 @@ static void on_over(void *user, struct http_exchange *x, bool whole)
     if (job && !whole)
         job_cancel(job);
     if (!x->reply.status)
-        x->reply.status = STATUS_CLIENT_LEFT; /* within its request */
+        x->reply.status = STATUS_CLIENT_LEFT; /* before the whole request had arrived */
     metrics_note(&s->metrics, x->reply.status, (!whole && !c->watch) || (job && job_report(job).cancelled));
     if ((c->route && !c->route->is_quick) || x->reply.status >= 400)
         server_log_call(c, whole);
@@ -132,7 +133,7 @@ static void on_over(void *user, struct http_exchange *x, bool whole)
         atomic_store(&s->has_freed, true);
     expert_watch_close(&c->watch);
     quota_leave(&s->quota, &c->share);
-    atomic_store(&c->left, true); /* for who still waits for a model */
+    atomic_store(&c->left, true); /* ends a wait for a model */
     call_release(c);
     x->app = NULL;
 }
@@ -199,8 +200,8 @@ static err_code open_server(struct server *s, struct err *e)
     return open_http(s, e);
 }
 
-/* Texts end before HTTP, which must not stop while connections wait for them, and waits for models before its workers;
- * these ask for models to the end. */
+/* The texts end first, because HTTP must not stop while connections wait for them. The models are closed last, because
+ * HTTP's workers use them until the end. */
 static void close_server(struct server *s)
 {
     atomic_store(&s->ends, true);
@@ -228,7 +229,7 @@ static void make_signal_set(sigset_t *set)
     sigaddset(set, SIGHUP);
 }
 
-/* 0: none came in time. */
+/* Waits up to POLL_NS for a signal; 0: none came. */
 static int next_signal(const sigset_t *set)
 {
     const struct timespec wait = {.tv_nsec = POLL_NS};
@@ -257,7 +258,7 @@ static void announce(struct server *s)
         server_log(s, LOG_WARN, "everybody who reaches this address may use the server: --api-key-file asks for keys");
 }
 
-/* The first model is there, or can't be. */
+/* Finds out whether the first model is loaded, and announces the server when it is. An error: it can't be loaded. */
 static err_code look_at_start(struct server *s, bool *is_ready, struct err *e)
 {
     if (!s->options->model) {
@@ -267,14 +268,14 @@ static err_code look_at_start(struct server *s, bool *is_ready, struct err *e)
         bool has_gone = view.state == SERVED_UNLOADED && !view.waits;
         if (has_gone && view.error.code != ERR_OK)
             return err_set(e, view.error.code, "%s", view.error.text);
-        *is_ready = has_gone || view.state == SERVED_READY; /* a client may have unloaded it by now */
+        *is_ready = has_gone || view.state == SERVED_READY; /* a client may have unloaded it already */
     }
     if (*is_ready)
         announce(s);
     return ERR_OK;
 }
 
-/* The threads' heaps each keep what a long body took, and nobody else can use it. */
+/* Returns free memory to the system now and then: each thread's heap keeps what a long body took. */
 static void trim(struct server *s, int64_t now, int64_t *trimmed_ns)
 {
     if (now - *trimmed_ns < (int64_t)TRIM_S * 1000000000 || !atomic_exchange(&s->has_freed, false))
@@ -302,7 +303,7 @@ static err_code serve(struct server *s, const sigset_t *signals, struct err *e)
     }
 }
 
-/* Answers may end; a second signal ends the process, and so does a model that can't be left alone in time. */
+/* While answers end: ends the process at a second signal, or when that takes too long. */
 static void *end_at_once(void *user)
 {
     const sigset_t *signals = user;
@@ -320,7 +321,7 @@ static bool is_loading(struct server *s)
     return models_look(models_current(s->models)).state == SERVED_LOADING;
 }
 
-/* Whether something may go on for the rest of its time. */
+/* Whether answers, or a load, are still going on and have time left. */
 static bool is_waited_for(struct server *s, int64_t start_ns)
 {
     const int64_t ns = clock_ns() - start_ns;
@@ -341,13 +342,13 @@ static void drain(struct server *s, sigset_t *signals)
         pthread_detach(impatient);
     while (is_waited_for(s, start_ns))
         clock_sleep_ns(POLL_NS / 10);
-    if (is_loading(s)) /* which nothing can interrupt */
+    if (is_loading(s)) /* nothing can interrupt a load */
         _exit(0);
 }
 
 err_code server_run(const struct server_options *options, struct err *e)
 {
-    static sigset_t signals; /* for a thread that outlives this function */
+    static sigset_t signals; /* static, as end_at_once may outlive this function */
     sigset_t before;
     struct server s = {.options = options};
     make_signal_set(&signals);

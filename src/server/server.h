@@ -1,15 +1,14 @@
-/* The server: HTTP, models and what clients may ask for, put together. Its rooms' parts, from the outside to the
- * inside:
+/* The server: connects HTTP, the models, and the protocols that clients speak. The parts of this room, from the outside
+ * to the inside:
  *
- *   listen, http        sockets and HTTP, no meaning
- *   access, keys, quota who may ask
- *   page                the files of the page that browsers get
- *   expert_picture, expert_watch  what the page shows of experts, and who looks
- *   routes, call        which function answers which path; one request on its way
- *   protocol, request   clients' JSON, and answers in their form
- *   job, prompt, stream an answer from texts (texts/texts.h), and its way to the client
- *   models              which models there are and which is loaded
- *   model_change        what a client wants loaded or unloaded */
+ *   listen, http                  sockets and HTTP
+ *   access, keys, quota           who may use the server, and how much
+ *   routes, call                  which function handles a request; one request on its way
+ *   protocol, request             parses clients' JSON, and formats answers
+ *   job, prompt, stream           makes an answer with texts (texts/texts.h), and sends it
+ *   models, model_change          which models there are, and which is loaded
+ *   page                          the files of the web page
+ *   expert_picture, expert_watch  what the page shows of experts */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
@@ -18,50 +17,50 @@
 #include "server/listen.h"
 #include "server/models.h"
 
-/* A model beside the first: a file and what it is called. */
+/* A further model: its file, and the name that clients use. */
 struct server_model {
     const char *path, *name;
 };
 
-/* What is known of plans and of earlier runs. Called by any thread, one at a time. */
+/* Reports for the web page. May be called by any thread, but never two at a time. */
 struct server_reports {
-    /* What a model takes and how fast it can be (docs/planner.md), owned by the caller. */
+    /* The plan of a model: what memory it needs, and how fast it should be (docs/planner.md). Owned by the caller. */
     err_code (*plan)(void *user, const char *path, json_t **out, struct err *e);
-    /* Receipts of earlier runs, an array, oldest first; owned by the caller. */
+    /* Receipts of earlier runs: an array, oldest first. Owned by the caller. */
     err_code (*receipts)(void *user, json_t **out, struct err *e);
     void *user;
 };
 
 struct server_options {
-    struct listener *listener;    /* taken over */
-    struct models_options models; /* but for the log */
-    /* The models: a file and what it is called (NULL: as the file), or a folder of files; and [n_more] others, of which
-     * those that are there already are passed over. */
-    const char *model, *alias, *folder;
-    const struct server_model *more;
+    struct listener *listener;       /* taken over */
+    struct models_options models;    /* the server sets its log */
+    const char *model;               /* a file that is loaded at the start; NULL: none */
+    const char *alias;               /* the name of that model; NULL: the file's */
+    const char *folder;              /* whose GGUF files are models, too; NULL: none */
+    const struct server_model *more; /* [n_more] further models; files that are there already are skipped */
     size_t n_more;
-    bool keeps_model; /* it can't be unloaded: other processes have parts of it */
+    bool keeps_model; /* the model can't be unloaded, because other processes have parts of it */
     struct server_reports reports;
-    const char *key, *key_file; /* NULL: everybody may ask */
-    int64_t max_per_key;        /* answers at once; 0: any number */
-    const char *const *origins; /* [n_origins], whose scripts may use the server: "https://...", or "*" */
+    const char *key, *key_file; /* both NULL: everybody may use the server */
+    int64_t max_per_key;        /* answers that a key may have at once; 0: any number */
+    const char *const *origins; /* [n_origins] whose scripts may use the server: "https://...", or "*" */
     size_t n_origins;
-    const moebius_template_var *vars; /* [n_vars], of templates, unless requests say otherwise */
+    const moebius_template_var *vars; /* [n_vars] variables of templates that requests may override */
     size_t n_vars;
     int64_t max_body_bytes;
     int64_t max_connections;
     int64_t timeout_s;
-    bool has_page; /* at / and below /web/ */
-    bool log_json;
-    /* Gets the log's lines, from any thread. */
+    bool has_page; /* serves the web page at / and below /web/ */
+    bool log_json; /* the log's lines are JSON */
+    /* Gets each line of the log. May be called by any thread. */
     void (*print)(void *user, const char *line);
     void *user;
 };
 
-/* Serves until SIGINT or SIGTERM: then no connection is taken any more, answers have 5 s to end, and those that are
- * left are cancelled; a load that goes on then ends the process. A second signal does so at once. SIGHUP: the keys are
- * read again. The first model is loaded at the start, and a failure is the end; without `model` models are loaded when
- * they are asked for. */
+/* Runs the server until SIGINT or SIGTERM. Then it accepts no more connections, and gives answers 5 s to end before it
+ * cancels them. If a model is still being loaded after 2 s, or at a second signal, the process ends at once. SIGHUP
+ * makes it read the keys again. If `model` is given, it is loaded at the start, and a failure ends the server; other
+ * models are loaded when they are asked for. */
 MUST_USE err_code server_run(const struct server_options *options, struct err *e);
 
 #endif

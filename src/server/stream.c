@@ -7,11 +7,11 @@
 #include "base/mem.h"
 
 struct stream {
-    pthread_mutex_t lock; /* of all that follows */
-    struct bytes bytes;   /* [n_taken..n) wait for the reader */
+    pthread_mutex_t lock; /* protects all that follows */
+    struct bytes bytes;   /* bytes [n_taken..n) wait for the reader */
     size_t n_taken, max_bytes;
     bool ended, broken, left;
-    struct stream_reader sleeper; /* its wake is NULL unless the reader sleeps */
+    struct stream_reader sleeper; /* wakes the reader; wake is NULL unless it sleeps */
     int n_refs;
 };
 
@@ -70,7 +70,7 @@ void stream_end(struct stream **stream, bool broken)
     unlock_and_release(s);
 }
 
-/* Takes away what was taken once that is worth the copy. */
+/* Drops bytes that were taken, once there are enough of them to be worth the copy. */
 static void compact(struct stream *s)
 {
     if (s->n_taken < s->bytes.n / 2 + 1)

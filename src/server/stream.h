@@ -1,7 +1,8 @@
-/* Bytes on their way from the thread that makes them to a connection that sends them. The reader sleeps while there are
- * none. What it doesn't take in time piles up to a bound, beyond which the stream breaks: nobody waits for a reader.
+/* A pipe of bytes from the thread that makes an answer to the connection that sends it. The reader sleeps while there
+ * are no bytes. The writer never waits: bytes that the reader does not take are buffered up to a bound, and beyond that
+ * the stream breaks.
  *
- * Thread-safety: one writer, one reader, each of which has a reference. */
+ * Thread-safety: there is one writer and one reader, in any threads. Each has a reference. */
 #ifndef SERVER_STREAM_H
 #define SERVER_STREAM_H
 
@@ -12,26 +13,28 @@
 
 struct stream;
 
-/* How the reader sleeps and is woken. Both are called while the stream is locked, so that no byte comes between. */
+/* How the reader is put to sleep and woken. Both are called with the stream locked, so that no wake-up is lost. */
 struct stream_reader {
     void (*sleep)(void *user);
     void (*wake)(void *user);
     void *user;
 };
 
-/* max_bytes: that may wait for the reader. */
+/* max_bytes: how many may wait for the reader. */
 MUST_USE err_code stream_open(struct stream **out, size_t max_bytes, struct err *e);
 
-/* The writer's side. False: the bytes went nowhere, as the reader has left or the stream is broken. */
+/* The writer's side. False: the bytes were dropped, because the reader has left or the stream is broken. */
 bool stream_put(struct stream *s, const void *bytes, size_t n);
-/* Nothing follows; `broken`: in the middle, and the client should know. Gives up the writer's reference. */
+/* Ends the stream, and gives up the writer's reference. broken: it ends in the middle, and the client should notice. */
 void stream_end(struct stream **s, bool broken);
 
 /* The reader's side. */
 enum stream_state { STREAM_BYTES, STREAM_SLEEPS, STREAM_ENDED, STREAM_BROKEN };
-/* Takes up to `max` bytes: STREAM_BYTES with *n > 0. STREAM_SLEEPS: there are none, and `reader` was put to sleep. */
+/* Takes up to `max` bytes. STREAM_BYTES: there were *n > 0. STREAM_SLEEPS: there were none, and `reader` was put to
+ * sleep.
+ */
 enum stream_state stream_take(struct stream *s, void *bytes, size_t max, const struct stream_reader *reader, size_t *n);
-/* Gives up the reader's reference; it is not woken any more. Accepts a pointer to NULL. */
+/* Gives up the reader's reference. The reader is never woken after that. Accepts a pointer to NULL. */
 void stream_leave(struct stream **s);
 
 #endif

@@ -98,7 +98,7 @@ static err_code add_tool(struct server_request *r, const char *path, const struc
     return bad ? err_nomem(e, 0, path) : ERR_OK;
 }
 
-/* The members that all forms have in common; `schema` is how they call the parameters. */
+/* Reads the members that all forms have in common. schema: the name of the member with the parameters. */
 static err_code read_tool(struct tool *t, const char *path, json_t *object, const char *schema, struct err *e)
 {
     t->parameters = json_object_get(object, schema);
@@ -223,7 +223,7 @@ err_code tools_load(struct server_request *r, const json_t *part, json_t **text,
     *text = NULL;
     if (!tool)
         return ERR_OK;
-    if (json_object_get(r->loaded, name)) { /* the prompt grows by no more than the request has */
+    if (json_object_get(r->loaded, name)) { /* once, so that the prompt grows no more than the request */
         *text = json_sprintf("%s is loaded", name);
         return *text ? ERR_OK : err_nomem(e, 0, "a tool");
     }

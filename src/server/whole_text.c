@@ -3,7 +3,7 @@
 #include "base/json_text.h"
 #include "base/utf8.h"
 
-/* What was taken goes. */
+/* Drops what was taken. */
 static void drop_given(struct whole_text *t)
 {
     bytes_drop(&t->held, t->n_given);

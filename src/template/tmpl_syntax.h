@@ -15,9 +15,9 @@ enum {
     TMPL_MAX_NAMES = 4096,       /* different ones; real templates have some 100 */
 };
 
-/* Bytes with a length, not NUL-terminated. Those that come from the template itself are trusted (template.h): s[i +
- * trusted] is 1 where s[i] is; 0: none is. So a part of a text has the same distance as the whole, and one made without
- * it is not trusted. */
+/* A string with a length, not NUL-terminated. The marks of trusted bytes (template.h) lie `trusted` bytes behind the
+ * bytes: s[i + trusted] is 1 where s[i] is trusted. `trusted` 0: no byte is. So a part of a string has the same
+ * `trusted` as the whole, and a string that is made without marks is not trusted. */
 struct span {
     const char *s;
     size_t n, trusted;
@@ -52,8 +52,8 @@ struct token {
     struct span text;
 };
 
-/* A source, trusted, with its line ends made \n and its last one dropped, and its tokens, ended by TOK_END; all owned
- * by the arena. */
+/* A source, whose line ends are converted to \n and whose last line end is dropped, and its tokens, the last one
+ * TOK_END. The source is trusted. All of it is owned by the arena. */
 struct token_stream {
     struct span source;
     struct token *tokens;
@@ -61,7 +61,7 @@ struct token_stream {
 };
 MUST_USE err_code tmpl_lex(struct token_stream *out, const char *source, size_t n, struct arena *arena, struct err *e);
 
-/* Fails with the line and column of an offset before the sentence. */
+/* Sets an error whose message begins with the line and column of an offset. */
 err_code tmpl_error(struct err *e, err_code code, struct span source, size_t pos, const char *fmt, ...)
     PRINTF_LIKE(5, 6);
 
@@ -77,7 +77,7 @@ enum node_kind {
     NODE_SET_BODY,    /* a: target, b: body, c: filters applied to NODE_BODY or NULL */
     NODE_FILTER_BODY, /* b: body, c: filters */
     NODE_WITH,        /* a: list of NODE_SET, b: body */
-    NODE_SCOPE,       /* b: body with names of its own: block, generation */
+    NODE_SCOPE,       /* b: body with its own scope: block, generation */
     NODE_MACRO,       /* text: name, a: parameters (NODE_NAME, its default in a), b: body; op: enum macro_uses */
     NODE_CALL_BODY,   /* a: the macro of the body, b: NODE_CALL */
     NODE_BREAK,
@@ -149,16 +149,16 @@ struct template
 /* Fills an empty template from its tokens. */
 MUST_USE err_code tmpl_parse(struct template *t, const struct token_stream *stream, struct err *e);
 
-/* Between the parser's two files. On failure `code` is set, and the stream stands at its end. */
+/* What the parser's two files share. After a failure `code` is set, and the parser sees the end of the stream. */
 struct parser {
     struct template *t;
     const struct token *tok; /* the current one */
     struct err *e;
     err_code code;
-    int nesting, loops;  /* how deep we are in the source; loops that break can leave */
+    int nesting, loops;  /* nesting depth in the source; number of loops that break can leave */
     unsigned uses;       /* enum macro_uses seen in the macro that is being parsed */
-    struct token end;    /* stands for the stream after a failure, */
-    struct node nowhere; /* and this for each node */
+    struct token end;    /* the current token after a failure */
+    struct node nowhere; /* what parser_node returns after a failure */
 };
 void parser_fail(struct parser *p, size_t pos, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void parser_fail_unexpected(struct parser *p, const char *expected);
@@ -173,8 +173,8 @@ bool parser_skip_name(struct parser *p, const char *name);
 void parser_expect_op(struct parser *p, const char *op);
 struct span parser_expect_name(struct parser *p);
 
-struct node *parse_expression(struct parser *p);          /* one, no tuple */
-struct node *parse_tuple(struct parser *p, bool choices); /* one or more with commas; choices: `a if b` is allowed */
+struct node *parse_expression(struct parser *p);          /* a single expression, no tuple */
+struct node *parse_tuple(struct parser *p, bool choices); /* with commas a tuple; choices: `a if b` is allowed */
 struct node *parse_target(struct parser *p, bool with_attribute);
 struct node *parse_filters(struct parser *p, struct node *value, bool first_named); /* | name(...) | ... */
 

@@ -1,5 +1,5 @@
-/* Characters of UTF-8 texts, and what Python's str methods know of characters. Texts are valid UTF-8: whoever brings
- * them in checks. */
+/* Characters of UTF-8 texts, and their properties as Python's str methods define them. Texts are valid UTF-8: it is
+ * checked when they are parsed. */
 #ifndef TEMPLATE_TMPL_UNICODE_H
 #define TEMPLATE_TMPL_UNICODE_H
 
@@ -10,10 +10,10 @@
 #include "base/utf8.h"
 #include "template/tmpl_syntax.h"
 
-/* The code point at s (n > 0 bytes are there); returns its length. A broken byte counts as a character. */
+/* Reads the code point at s, where n > 0 bytes are; returns its length. An invalid byte counts as a character. */
 unsigned code_next(const char *s, size_t n, uint32_t *code);
 
-/* The offset of the character with this index; the length when there are fewer. */
+/* The byte offset of the character with this index; the text's length if there are fewer characters. */
 size_t code_offset(struct span s, size_t index);
 
 enum code_property {

@@ -1,29 +1,33 @@
-/* Values and one rendering of a template.
+/* The values of templates, and the state of one rendering.
  *
- * A rendering fails once: the first failure is kept in `code`, functions that return values then return undefined, and
- * every loop of the interpreter looks at `code`. Values do not change, but for namespaces and lists that grow (append),
- * so they share what they point to, as in Python; all of it belongs to the rendering's arena and goes with it. */
+ * A rendering keeps its first failure in `code`. After that, functions that return values return undefined, and every
+ * loop of the interpreter checks `code`. Values are immutable, except namespaces and lists that grow (append), so that
+ * copies of a value share what it points to, as in Python. All memory belongs to the rendering's arena. */
 #ifndef TEMPLATE_TMPL_VALUE_H
 #define TEMPLATE_TMPL_VALUE_H
 
 #include "template/tmpl_syntax.h"
 
 enum {
-    TMPL_MAX_BYTES = 64 << 20,     /* of values and texts in one rendering, and */
-    TMPL_BYTES_PER_INPUT = 32,     /* so many more for each byte of the variables, but */
-    TMPL_MOST_BYTES = 1 << 30,     /* not more than this: lengths of texts have 32 bits */
-    TMPL_MAX_STEPS = 10 << 20,     /* nodes evaluated, and work on long texts and lists in units of 32 bytes, and */
-    TMPL_STEPS_PER_INPUT = 16,     /* so many more */
-    TMPL_MAX_DEPTH = 1500,         /* of evaluation: a macro that calls itself takes about seven a call */
+    /* Bytes of values and texts in one rendering: TMPL_MAX_BYTES, and TMPL_BYTES_PER_INPUT for each byte of the
+     * variables, but at most TMPL_MOST_BYTES, as lengths of texts have 32 bits. */
+    TMPL_MAX_BYTES = 64 << 20,
+    TMPL_BYTES_PER_INPUT = 32,
+    TMPL_MOST_BYTES = 1 << 30,
+    /* Steps of one rendering, which are evaluated nodes and work on long texts and lists in units of 32 bytes:
+     * TMPL_MAX_STEPS, and TMPL_STEPS_PER_INPUT for each byte of the variables. */
+    TMPL_MAX_STEPS = 10 << 20,
+    TMPL_STEPS_PER_INPUT = 16,
+    TMPL_MAX_DEPTH = 1500,         /* of evaluation; a macro that calls itself takes about seven for each call */
     TMPL_MAX_RANGE = 100000,       /* numbers in one range(), as in jinja2's sandbox */
-    TMPL_MAX_JSON = 64 << 20,      /* bytes of one variable, and */
-    TMPL_MAX_JSON_VALUES = 300000, /* values in it */
-    TMPL_MAX_VALUE_NESTING = 200   /* lists in lists */
+    TMPL_MAX_JSON = 64 << 20,      /* bytes of one variable */
+    TMPL_MAX_JSON_VALUES = 300000, /* values in one variable */
+    TMPL_MAX_VALUE_NESTING = 200   /* of lists and dictionaries */
 };
 
 enum value_kind {
-    V_UNDEFINED, /* text: a name or, as `of` says, a sentence or an attribute of a value of kind `of` */
-    V_MISSING,   /* an argument that was not given; never seen by templates */
+    V_UNDEFINED, /* its text is a name, a sentence, or the name of an attribute of a value of kind `of` (see `of`) */
+    V_MISSING,   /* an argument that was not given; templates never see it */
     V_NONE,
     V_BOOL,
     V_INT,
@@ -44,13 +48,13 @@ enum value_kind {
     V_JOINER,
 };
 
-enum { UNDEFINED_NAME = 255, UNDEFINED_SENTENCE = 254 };
+enum { UNDEFINED_NAME = 255, UNDEFINED_SENTENCE = 254 }; /* values of `of` beside those of enum value_kind */
 
 struct value {
     uint8_t kind;
     uint8_t of;       /* V_UNDEFINED */
-    bool markup;      /* V_STRING: safe; what is added to it gets escaped, as markupsafe does */
-    uint32_t n;       /* V_STRING, V_UNDEFINED: bytes at s */
+    bool markup;      /* V_STRING: marked safe; strings that are added to it are escaped, as markupsafe does */
+    uint32_t n;       /* V_STRING, V_UNDEFINED: number of bytes at s */
     uint32_t trusted; /* V_STRING: as in struct span */
     union {
         bool boolean;
@@ -90,7 +94,7 @@ struct frame {
     struct frame *parent;
     struct frame_slot *slots;
     uint32_t n, capacity;
-    bool kept; /* a macro refers to it */
+    bool kept; /* a macro refers to it, so its memory is not reused */
 };
 
 struct macro {
@@ -108,7 +112,7 @@ struct argument {
     struct value value;
 };
 
-/* What a call hands over: positional ones, then those with names. */
+/* The arguments of a call: positional ones, and those with names. */
 struct arguments {
     struct value *items;
     struct argument *named;
@@ -119,8 +123,8 @@ struct render;
 
 enum { MAX_PARAMETERS = 6 };
 
-/* A filter, method or global function. Its parameters are matched to `names` before it runs; argv holds V_MISSING where
- * none was given. With no names (`any`), it gets the arguments as they are. */
+/* A filter, method or global function. It has either `run`, for which arguments are matched to the parameters in
+ * `names` (argv has V_MISSING where none was given), or `run_any`, which gets the arguments as they are. */
 struct function {
     const char *name;
     struct value (*run)(struct render *r, struct value self, const struct value *argv);
@@ -143,8 +147,8 @@ struct loop {
     const struct node *node; /* NODE_FOR */
     struct frame *outer;     /* where it stands */
     struct iterator source;
-    struct seq *items; /* those that were fetched from the source so far */
-    bool complete;     /* that was all */
+    struct seq *items; /* items fetched from the source so far */
+    bool complete;     /* these are all */
     int64_t index0, depth0;
     struct value changed; /* the last arguments of loop.changed(), a tuple */
 };
@@ -152,7 +156,8 @@ struct loop {
 /* A text that grows. */
 struct text_builder {
     char *s;
-    size_t n, capacity, trusted; /* the last as in struct span: the capacity, or 0 as long as no byte is trusted */
+    size_t n, capacity;
+    size_t trusted; /* as in struct span: equal to the capacity, or 0 as long as no byte is trusted */
 };
 
 enum { N_TAIL = 4 };
@@ -161,17 +166,19 @@ struct render {
     const struct template *t;
     struct err *e;
     err_code code;
-    uint32_t pos; /* of what is being evaluated, for messages */
+    uint32_t pos; /* position in the source of what is being evaluated, for messages */
     struct arena arena;
-    char *bump; /* of the arena's last piece */
-    size_t bump_left, n_bytes;
+    char *bump;       /* free memory in the last piece that was taken from the arena */
+    size_t bump_left; /* bytes of it */
+    size_t n_bytes;   /* memory used so far */
     int64_t n_steps, max_steps;
     size_t max_bytes;
     int depth;
     struct frame *frame;
     struct text_builder *out;
-    struct value body;                /* what the innermost block captured */
-    struct text_builder tail[N_TAIL]; /* the last texts that were joined, the latest first: they grow in place */
+    struct value body; /* the text that the innermost block captured */
+    struct text_builder
+        tail[N_TAIL]; /* the texts that were joined last, the latest first, so that they grow in place */
 };
 
 /* ---- tmpl_value.c -------------------------------------------------------------------------------------------- */
@@ -179,7 +186,7 @@ struct render {
 struct value fail(struct render *r, const char *fmt, ...) PRINTF_LIKE(2, 3); /* ERR_FORMAT, at r->pos */
 void fail_limit(struct render *r, const char *what);
 void *render_alloc(struct render *r, size_t n_bytes); /* zeroed; NULL and a failure beyond the limit */
-bool charge(struct render *r, size_t n_bytes);        /* work on so many bytes; false after a failure */
+bool charge(struct render *r, size_t n_bytes);        /* counts steps for work on n_bytes; false after a failure */
 
 static inline struct span value_span(struct value v)
 {
@@ -208,44 +215,44 @@ struct value value_undefined_attribute(struct value object, struct span name);
 struct value value_method(struct render *r, const struct function *f, struct value self);
 
 bool value_push(struct render *r, struct value seq, struct value item);
-/* Lists and dictionaries can't be keys: false and a failure. */
+/* False, and a failure, for lists and dictionaries, which can't be keys. */
 bool value_check_key(struct render *r, struct value v);
 bool dict_set(struct render *r, struct dict *d, struct value key, struct value value);
 const struct value *dict_find(struct render *r, const struct dict *d, struct value key);
 const struct value *dict_find_text(struct render *r, const struct dict *d, struct span key);
 
-const char *value_type_name(struct value v); /* as Python says it */
+const char *value_type_name(struct value v); /* Python's name of the type */
 struct value fail_undefined(struct render *r, struct value v);
 bool value_is_true(struct render *r, struct value v);
 bool text_equal(struct render *r, struct span a, struct span b);
-/* The first or last place of a text in another; NULL when there is none. Charges for each place where its first byte is
- * found, as a comparison may take as long as `what`; going through `s` once is paid for by the caller. */
+/* Finds the first or last occurrence of `what` in s; NULL: there is none. Charges for each place where its first byte
+ * occurs, as comparing may take as long as `what`. The caller must have charged for going through s once. */
 const char *text_find(struct render *r, struct span s, struct span what, bool last);
 bool value_as_int(struct value v, int64_t *i); /* of integers and booleans */
 double value_as_float(struct value v);         /* of numbers */
 bool value_equal(struct render *r, struct value a, struct value b);
 bool value_less(struct render *r, struct value a, struct value b);
 bool value_in(struct render *r, struct value item, struct value container);
-int64_t value_length(struct render *r, struct value v); /* -1 and no failure where there is none */
+int64_t value_length(struct render *r, struct value v); /* -1, without a failure: the value has no length */
 
-bool iterator_open(struct render *r, struct iterator *it, struct value of); /* false and a failure: can't be walked */
+bool iterator_open(struct render *r, struct iterator *it, struct value of); /* false, and a failure: not iterable */
 bool iterator_next(struct render *r, struct iterator *it, struct value *item);
 struct value value_list_of(struct render *r, struct value v); /* all its items, as a new list */
 
 /* ---- tmpl_text.c: texts of values ---------------------------------------------------------------------------- */
 
-void text_add(struct render *r, struct text_builder *t, const char *s, size_t n); /* not trusted, nor is: */
+void text_add(struct render *r, struct text_builder *t, const char *s, size_t n); /* not trusted */
 void text_add_string(struct render *r, struct text_builder *t, const char *s);
-void text_add_span(struct render *r, struct text_builder *t, struct span s); /* as trusted as it is */
+void text_add_span(struct render *r, struct text_builder *t, struct span s); /* with its marks */
 void text_add_fill(struct render *r, struct text_builder *t, struct span fill, int64_t times);
 void text_add_escaped(struct render *r, struct text_builder *t, struct span s); /* for HTML */
-void text_trust(struct render *r, struct text_builder *t, size_t from); /* what was added from there on is trusted */
+void text_trust(struct render *r, struct text_builder *t, size_t from); /* marks the bytes from `from` on as trusted */
 struct span text_span(struct text_builder t);
 struct value text_value(struct text_builder t);
 void text_add_value(struct render *r, struct text_builder *t, struct value v); /* str() */
 void text_add_repr(struct render *r, struct text_builder *t, struct value v);  /* repr() */
 void text_add_float(struct render *r, struct text_builder *t, double f);
-struct value value_to_string(struct render *r, struct value v); /* str() as a string, itself if it is one */
+struct value value_to_string(struct render *r, struct value v); /* str(); a string is returned as it is */
 struct value join_strings(struct render *r, struct value a, struct value b);
 
 /* ---- tmpl_ops.c ---------------------------------------------------------------------------------------------- */
@@ -254,7 +261,8 @@ struct value op_binary(struct render *r, enum binary_op op, struct value a, stru
 struct value op_negate(struct render *r, struct value v, bool minus);
 struct value op_compare(struct render *r, enum compare_op op, struct value a, struct value b);
 struct value op_item(struct render *r, struct value object, struct value index);
-struct value op_own_attribute(struct render *r, struct value object, struct span name); /* getattr(); or V_MISSING */
+struct value op_own_attribute(struct render *r, struct value object,
+                              struct span name); /* an attribute, no item; V_MISSING: there is none */
 struct value op_attribute(struct render *r, struct value object, struct span name);
 struct value op_slice(struct render *r, struct value object, const struct value bounds[3]);
 
@@ -271,12 +279,13 @@ struct value filter_tojson(struct render *r, struct value v, const struct value 
 /* ---- tmpl_eval.c --------------------------------------------------------------------------------------------- */
 
 void render_body(struct render *r);
-void loop_fetch(struct render *r, struct loop *l, int64_t index0); /* until there is an item with this index, if any */
+void loop_fetch(struct render *r, struct loop *l,
+                int64_t index0); /* fetches items up to this index, if there are as many */
 void frame_set(struct render *r, struct frame *f, int32_t symbol, struct value v);
 const struct argument *find_argument(struct render *r, const struct arguments *args, struct span name); /* or NULL */
 struct value call_value(struct render *r, struct value callee, const struct arguments *args);
-/* Calls what templates may call, and charges for the texts handed over: so a function that looks at each of their bytes
- * a few times is paid for. One that goes through characters, or through texts again and again, charges for that. */
+/* Calls a function, and charges for the bytes of all strings among its arguments. This covers a function that looks at
+ * each of these bytes a few times; one that goes through characters, or often through a text, must charge for that. */
 struct value call_function(struct render *r, const struct function *f, struct value self, const struct arguments *args);
 
 /* ---- tables -------------------------------------------------------------------------------------------------- */
@@ -284,7 +293,8 @@ struct value call_function(struct render *r, const struct function *f, struct va
 const struct function *find_function(const struct function *table, size_t n, struct span name);
 const struct function *find_filter(struct span name);
 const struct function *find_test(struct span name);
-const struct function *find_method(struct value self, struct span name, bool *hidden); /* hidden: would modify it */
+const struct function *find_method(struct value self, struct span name,
+                                   bool *hidden); /* hidden: it would modify the value */
 const struct function *find_global(struct span name);
 struct value loop_attribute(struct render *r, struct loop *l, struct span name); /* V_MISSING: there is none */
 struct value run_filter(struct render *r, struct span name, struct value v, const struct arguments *args);

@@ -1,4 +1,13 @@
+#define _GNU_SOURCE /* memrchr */
 #include "texts/answer.h"
+
+#include <string.h>
+
+const char *answer_prompt_end(const char *prompt, size_t n)
+{
+    const char *zero = prompt ? memrchr(prompt, '\0', n) : NULL;
+    return zero ? zero + 1 : prompt;
+}
 
 size_t answer_longest_piece(const moebius_vocab *vocab)
 {

@@ -14,7 +14,7 @@ err_code constraint_open(struct constraint *c, const struct text_request *reques
     return c->trigger ? ERR_OK : err_nomem(e, strlen(request->trigger), "a trigger");
 }
 
-/* The grammar holds no more. */
+/* Ends the constraint: the grammar applies no more. */
 static void release(struct constraint *c)
 {
     (void)moebius_sampler_set_matcher(c->sampler, NULL, NULL);
@@ -38,7 +38,7 @@ static err_code follow(struct constraint *c, struct err *e)
     return moebius_sampler_set_matcher(c->sampler, c->matcher, &error) == MOEBIUS_OK ? ERR_OK : err_adopt(e, &error);
 }
 
-/* A grammar that is too much for one text will be so again, as a full queue is not. */
+/* A grammar that was too much for a text will be so again, so that the error must not read like a full queue. */
 static err_code matcher_err(struct err *e, const moebius_error *error)
 {
     return error->status == MOEBIUS_LIMIT ? err_set(e, ERR_UNSUPPORTED, "%s", error->text) : err_adopt(e, error);
@@ -52,7 +52,7 @@ static err_code open_matcher(struct constraint *c, struct err *e)
 
 /* ---- choosing ------------------------------------------------------------------------------------------------- */
 
-/* The text goes on without the grammar, which is too much for it. */
+/* Continues the text without the grammar, which is too much for it. */
 static int32_t pick_freely(struct constraint *c, const struct answer *answer, const float *logits,
                            const moebius_error *error)
 {
@@ -62,7 +62,7 @@ static int32_t pick_freely(struct constraint *c, const struct answer *answer, co
     return moebius_sampler_pick(c->sampler, logits);
 }
 
-/* A token that the grammar allows. */
+/* Advances by a token that the grammar allows. */
 static err_code pick_allowed(struct constraint *c, const struct answer *answer, const float *logits, int32_t *id,
                              struct err *e)
 {
@@ -82,7 +82,7 @@ static err_code pick_allowed(struct constraint *c, const struct answer *answer, 
                : err_set(e, ERR_FAIL, "no token of the vocabulary goes on as the grammar wants");
 }
 
-/* What a trigger has begun may have ended here: then anything may follow. */
+/* Checks whether the grammar's text has ended; anything may follow then. */
 static err_code pick_after_trigger(struct constraint *c, const struct answer *answer, const float *logits, int32_t *id,
                                    struct err *e)
 {
@@ -132,7 +132,7 @@ err_code constraint_pick(struct constraint *c, const struct answer *answer, cons
 
 /* ---- triggers ------------------------------------------------------------------------------------------------- */
 
-/* Where the trigger stands in what was said; NULL: nowhere. */
+/* The trigger in the text so far; NULL: it has not come. */
 static const char *find_trigger(const struct constraint *c)
 {
     size_t n = strlen(c->trigger);
@@ -156,7 +156,7 @@ static size_t piece_bytes(const struct answer *a, int32_t id)
     return n;
 }
 
-/* Moves on by a token whose first n_skip bytes come before the trigger. */
+/* Advances by a token, the first n_skip bytes of which come before the trigger. */
 static bool accept(struct constraint *c, const struct answer *a, int32_t id, size_t n_skip)
 {
     size_t n, n_fit;
@@ -165,8 +165,8 @@ static bool accept(struct constraint *c, const struct answer *a, int32_t id, siz
                   : moebius_matcher_accept(c->matcher, id);
 }
 
-/* What was said from the trigger on, which begins `at` bytes behind the beginning, is the grammar's beginning; where a
- * token went on behind it in another way, the answer stays free. */
+/* Begins the grammar with the trigger, which begins at byte `at` of the kept tokens, and what followed it. If a token
+ * went on after the trigger in a way that the grammar does not allow, the answer stays free. */
 static err_code begin(struct constraint *c, const struct answer *a, size_t at, struct err *e)
 {
     size_t i = 0, n_ids = c->said_ids.n / sizeof(int32_t), n;

@@ -1,5 +1,5 @@
-/* What an answer is held to while its tokens are chosen: a grammar, from the answer's beginning on, from where its
- * content begins, or each time that it says a certain text. */
+/* Makes an answer follow a grammar while its tokens are sampled: from its beginning, from the beginning of its content,
+ * or each time that it contains a certain text, the trigger. */
 #ifndef TEXTS_CONSTRAINT_H
 #define TEXTS_CONSTRAINT_H
 
@@ -12,24 +12,24 @@ struct constraint {
     enum text_grammar_from from;
     char *trigger;            /* owned */
     moebius_sampler *sampler; /* borrowed */
-    moebius_matcher *matcher; /* where the grammar holds; NULL: it doesn't now. Owned */
-    struct bytes said;        /* the end of what was said, which may hold the beginning of the trigger: */
-    struct bytes said_ids;    /* the tokens that it is, int32_t each */
+    moebius_matcher *matcher; /* the place in the grammar; NULL: it does not apply now. Owned */
+    struct bytes said;        /* the end of the answer so far, which may contain the beginning of the trigger */
+    struct bytes said_ids;    /* the tokens of `said`, int32_t each */
 };
 
-/* Close after failures, too. */
+/* Must be closed even after a failure. */
 MUST_USE err_code constraint_open(struct constraint *c, const struct text_request *request, moebius_sampler *sampler,
                                   struct err *e);
 void constraint_close(struct constraint *c); /* accepts one that is zero */
 
-/* Chooses the next token. *id -1: the grammar's text has ended, and the vocabulary has no token that says so. */
+/* Samples the next token. *id -1: the grammar's text has ended, but the vocabulary has no token that ends texts. */
 MUST_USE err_code constraint_pick(struct constraint *c, const struct answer *answer, const float *logits, int32_t *id,
                                   struct err *e);
-/* The token was appended, and the sampler knows it; the answer does not. */
+/* Notes a token that was appended. Called after the sampler has accepted the token, and before the answer gets it. */
 MUST_USE err_code constraint_note(struct constraint *c, const struct answer *answer, int32_t id, struct err *e);
 
-/* The tokens that the grammar leaves no choice about, and whose number is worth while: *ids [*n] is owned by the caller
- * (moebius_free); often none. */
+/* The next tokens if the grammar leaves no choice about them, and there are enough of them to be worth it. *ids [*n],
+ * often empty, is owned by the caller (moebius_free). */
 MUST_USE err_code constraint_forced(const struct constraint *c, const struct answer *answer, int32_t **ids, size_t *n,
                                     struct err *e);
 

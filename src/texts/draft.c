@@ -8,7 +8,7 @@ enum { MOST_MATCH = 64 };
 
 static void note_time(int64_t *ns, uint8_t *n_seen, int64_t took_ns)
 {
-    enum { PART = 4 }; /* of a new figure: one pass may have been disturbed */
+    enum { PART = 4 }; /* a new figure counts for one part of so many, as a single pass may have been disturbed */
     if (*n_seen < 2)
         *ns = (*n_seen)++ && *ns < took_ns ? *ns : took_ns;
     else
@@ -26,7 +26,7 @@ void draft_note_mtp(struct draft_costs *c, size_t n, int64_t took_ns)
     note_time(&c->mtp_ns, &c->n_mtp_seen, took_ns / (int64_t)n);
 }
 
-/* At first a part of a pass. */
+/* The time of a guess by MTP; until it has been measured, a usual part of a pass's. */
 static double mtp_ns(const struct draft_costs *c)
 {
     const double usual = 0.1;
@@ -43,7 +43,7 @@ static size_t known(const struct draft_costs *c, size_t n, int step)
 
 double draft_pass_ns(const struct draft_costs *c, size_t n_rows)
 {
-    const double more = 0.3; /* of a pass of one token, for each more, as long as nothing says otherwise */
+    const double more = 0.3; /* assumed time of each further token, relative to a pass of one */
     size_t below = known(c, n_rows, -1), above = known(c, n_rows, 1);
     if (below == 0)
         return 0;
@@ -82,7 +82,7 @@ static int kind_of(size_t match)
     return match == DRAFT_MTP ? 4 : match < 6 ? 0 : match < 12 ? 1 : match < 24 ? 2 : 3;
 }
 
-/* At first what is usual, as if so many had been seen. */
+/* The share of guesses that are right. It starts with usual figures, as if a few guesses had been seen already. */
 double draft_share(const struct draft_odds *o, size_t match)
 {
     static const double usual[DRAFT_N_KIND] = {0.4, 0.6, 0.8, 0.9, 0.6};
@@ -111,7 +111,7 @@ size_t draft_choose(const struct draft_costs *c, const struct draft_odds *o, siz
     return best;
 }
 
-/* What a pass yields a nanosecond if MTP makes n guesses of each text. */
+/* The tokens per nanosecond of a pass in which MTP makes n guesses for each text. */
 static double mtp_rate(const struct draft_costs *c, const struct draft_odds *const *odds, const size_t *most,
                        size_t n_text, size_t n_rows, double n_tok, size_t n)
 {
@@ -145,10 +145,10 @@ double draft_least(const struct draft_costs *c, size_t n_rows, double n_tok)
     return (draft_pass_ns(c, n_rows + 1) - ns) * n_tok / ns;
 }
 
-/* Nothing is known of guesses behind the first wrong one. */
+/* Guesses after the first wrong one tell nothing, and are not counted. */
 void draft_note(struct draft_odds *o, size_t match, size_t n, size_t n_right)
 {
-    const double kept = 0.98; /* of earlier ones, for each that is noted */
+    const double kept = 0.98; /* each new figure reduces the weight of earlier ones to this share */
     int kind = kind_of(match);
     for (size_t i = 0; i < n && i <= n_right; i++) {
         o->n_tried[kind] = o->n_tried[kind] * kept + 1;

@@ -30,7 +30,7 @@ void kept_drop(struct kept *k, struct kept_text *t);
 /* Closes the least useful one; false: there is none. */
 bool kept_drop_least(struct kept *k);
 void kept_close(struct kept *k);
-/* Bytes of their state, those that several share counted for each. */
+/* Bytes of the texts' state. Pages that several texts share are counted for each. */
 uint64_t kept_bytes(const struct kept *k);
 
 #endif

@@ -8,7 +8,7 @@
 
 static err_code reserve_ids(struct look_ahead *a, size_t n, struct err *e)
 {
-    return n <= a->capacity ? ERR_OK : mem_grow(&a->ids, &a->capacity, 2 * n, sizeof *a->ids, "a text", e);
+    return mem_grow(&a->ids, &a->capacity, n, sizeof *a->ids, "a text", e);
 }
 
 err_code look_ahead_begin(struct look_ahead *a, moebius_engine *engine, moebius_session *session, struct err *e)
@@ -27,7 +27,7 @@ err_code look_ahead_begin(struct look_ahead *a, moebius_engine *engine, moebius_
     return ERR_OK;
 }
 
-/* Guesses that were computed and are not what the text goes on with are taken back. */
+/* Removes guesses from the session that the text has not accepted. */
 static void take_back(struct look_ahead *a)
 {
     if (a->n)

@@ -1,6 +1,6 @@
-/* A text that is alone in its session, and goes on token by token with guesses (texts/draft.h): what was guessed is
- * computed with the token before, and is there when it is asked for. The session may be ahead of the text meanwhile;
- * nobody else uses it between look_ahead_begin and look_ahead_end. */
+/* Speculative decoding (texts/draft.h) of a single text: guessed tokens are computed together with the token before
+ * them, and are already there when they are asked for. So the session may be ahead of the text, and nobody else may use
+ * it between look_ahead_begin and look_ahead_end. */
 #ifndef TEXTS_LOOK_AHEAD_H
 #define TEXTS_LOOK_AHEAD_H
 
@@ -9,35 +9,37 @@
 #include "texts/draft.h"
 
 struct look_ahead {
-    int64_t n_draft; /* guesses at most; 0: tokens are computed one by one. The caller sets it, and the next one */
-    bool always;     /* whether they pay or not, after single tokens, too: for tests */
-    bool has_mtp;    /* the engine guesses, too: look_ahead_begin sets it */
+    int64_t n_draft; /* the most guesses; 0: tokens are computed one by one. Set by the caller */
+    bool always;     /* for tests: guess even if it does not pay, and after single tokens. Set by the caller */
+    bool has_mtp;    /* the engine can guess by MTP; look_ahead_begin sets it */
 
-    moebius_engine *engine;   /* borrowed, as the session is */
-    moebius_session *session; /* NULL: not between begin and end */
+    moebius_engine *engine;   /* borrowed */
+    moebius_session *session; /* borrowed; NULL except between begin and end */
     int32_t *ids;             /* [n_ids], the text's tokens; owned */
     size_t n_ids, capacity;
     struct draft_costs costs;
     struct draft_odds odds;
-    int32_t guesses[1 + DRAFT_MOST]; /* the token before, and [n] guesses that were computed with it */
-    size_t n, n_used, match;         /* n_used: of these, how many the text has gone on with */
-    size_t n_planned;                /* guesses that were hoped for, of which MTP may have made fewer */
-    float *logits;                   /* [1 + n][n_vocab], after each; owned */
-    size_t n_row;                    /* of them */
-    uint64_t n_guess, n_right;       /* so far */
+    int32_t guesses[1 + DRAFT_MOST]; /* the token before the guesses, and n guesses that were computed with it */
+    size_t n;                        /* guesses in the session */
+    size_t n_used;                   /* how many of them the text has accepted so far */
+    size_t match;                    /* the length of the match that they follow, or DRAFT_MTP */
+    size_t n_planned;                /* guesses that were wanted; MTP may have made fewer */
+    float *logits;                   /* [1 + n][n_vocab] after each of these tokens; owned */
+    size_t n_row;                    /* rows that `logits` has room for */
+    uint64_t n_guess, n_right;       /* guesses in all, and those that were right */
 };
 
-/* The text is what the session holds. */
+/* Begins with the text that the session holds. */
 MUST_USE err_code look_ahead_begin(struct look_ahead *a, moebius_engine *engine, moebius_session *session,
                                    struct err *e);
-/* The text goes on with a token; *ns: what computing took, 0 where it was there already. After a failure the session
- * holds the text without it, or less. */
+/* Appends a token to the text. *ns: how long that took; 0: the token was computed already. After a failure the session
+ * holds the text without the token, or less. */
 MUST_USE err_code look_ahead_eval(struct look_ahead *a, int32_t id, int64_t *ns, struct err *e);
-/* As moebius_session_logits, after the text's last token. */
+/* The logits after the text's last token, as moebius_session_logits. */
 const float *look_ahead_logits(const struct look_ahead *a);
 size_t look_ahead_pos(const struct look_ahead *a); /* tokens of the text */
-/* The session holds the text and no more; logits may be gone. Keeps what was learnt. */
+/* Ends: the session holds exactly the text again, perhaps without logits. Keeps the statistics for the next text. */
 void look_ahead_end(struct look_ahead *a);
-void look_ahead_close(struct look_ahead *a); /* accepts one that is zero */
+void look_ahead_close(struct look_ahead *a); /* accepts zeros */
 
 #endif

@@ -28,14 +28,14 @@ size_t pace_tokens(const struct pace *p, size_t n_answers, size_t n_batch, bool 
     return n < n_batch ? n : n_batch;
 }
 
-/* What a pass with prompts may take beside n answers. */
+/* How long a pass with tokens of prompts may take beside n answers. */
 static int64_t target_ns(const struct pace *p, size_t n)
 {
     return p->most_ns ? p->most_ns : max_i64(PACE_FACTOR * p->bare_ns[n], PACE_LEAST_NS);
 }
 
-/* A pass with n_prompt tokens of prompts took so long. One that took too long counts at once and whole, others little
- * by little, so that what passes take varies below the bound and not around it. */
+/* Learns from the time of a pass with n_prompt tokens of prompts. A pass that took too long counts fully at once,
+ * others gradually, so that the times of passes vary below the bound and not around it. */
 static void correct(struct pace *p, size_t n_answers, size_t n_prompt, int64_t took_ns)
 {
     double room = (double)(target_ns(p, n_answers) - p->bare_ns[n_answers]);

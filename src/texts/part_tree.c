@@ -7,7 +7,7 @@
 
 /* ---- changes ------------------------------------------------------------------------------------------------- */
 
-/* Where the first of those that go on from a part is noted. */
+/* The list of a part's children, or of the roots (parent NULL). */
 static struct part_node **siblings(struct part_tree *t, struct part_node *parent)
 {
     return parent ? &parent->child : &t->roots;
@@ -115,7 +115,7 @@ size_t part_tree_link(struct part_tree *t, struct part_node **nodes, size_t n)
 
 /* ---- walks --------------------------------------------------------------------------------------------------- */
 
-/* The next part in the order "a part, then all that go on from it"; is_in: those that go on from x come first. */
+/* The next part in preorder; is_in: x's children come first, else they are skipped. */
 static struct part_node *following(const struct part_node *x, bool is_in)
 {
     if (is_in && x->child)
@@ -125,7 +125,7 @@ static struct part_node *following(const struct part_node *x, bool is_in)
     return x ? x->next : NULL;
 }
 
-/* Tokens of a text that are those of a part. */
+/* The number of a text's tokens that equal those of a part. */
 static size_t count_same(const struct part_node *x, const int32_t *ids, size_t n)
 {
     size_t i = 0, n_own = (size_t)(x->n_tok - x->from), n_left = n - (size_t)x->from;

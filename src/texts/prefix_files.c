@@ -20,7 +20,7 @@
 #include "texts/part_tree.h"
 
 enum {
-    LOCK_WAIT_MS = 5000, /* for a process that is about to end */
+    LOCK_WAIT_MS = 5000, /* how long to wait for a process that is about to end */
     RANDOM_DIGITS = 32,  /* of a part's name, hexadecimal */
 };
 
@@ -61,7 +61,7 @@ static bool is_part_name(const char *name)
     return is_hex(name) && strcmp(name + RANDOM_DIGITS, suffix) == 0;
 }
 
-/* Of a part that a process was writing when it was killed. */
+/* Whether a file is what is left of a part that a process was writing when it was killed. */
 static bool is_unfinished_name(const char *name)
 {
     size_t n = strlen(name);
@@ -91,8 +91,8 @@ static void remove_file(const struct prefix_files *f, const char *name)
         log_line(f->log, LOG_WARN, "%s can't be removed: %s", p.s, strerror(errno));
 }
 
-/* Removes a part and what goes on from it, files too; the last ones first, so that a run that is killed leaves none
- * without a beginning. */
+/* Removes a part and all that continue it, with their files. The last ones are removed first, so that no part is left
+ * without its beginning if the process is killed. */
 static void drop(struct prefix_files *f, struct part_node *x)
 {
     for (bool is_last = false; !is_last;) {
@@ -103,7 +103,7 @@ static void drop(struct prefix_files *f, struct part_node *x)
     }
 }
 
-/* Drops parts until n_bytes more would fit, but not `but`, nor what it goes on from. */
+/* Drops parts until n_bytes more would fit, but neither `but` nor the parts that it continues. */
 static bool make_room(struct prefix_files *f, uint64_t n_bytes, const struct part_node *but)
 {
     if (n_bytes > f->max_bytes)
@@ -118,8 +118,8 @@ static bool make_room(struct prefix_files *f, uint64_t n_bytes, const struct par
     return true;
 }
 
-/* The part was of use now. Its file's time keeps that for later runs: the first byte is written again, as the sandbox
- * lets nobody set times. A failure changes no more than what is dropped first. */
+/* Marks a part as used now. Its file's time keeps that for later runs; it is changed by writing the first byte again,
+ * since the sandbox does not allow setting times. A failure only affects which parts are dropped first. */
 static void use(const struct prefix_files *f, struct part_node *x)
 {
     struct path p = path_of(f, x->name);
@@ -134,7 +134,7 @@ static void use(const struct prefix_files *f, struct part_node *x)
 
 /* ---- opening ------------------------------------------------------------------------------------------------- */
 
-/* A part's node as its file says, in no tree yet. */
+/* Makes the node of a part from its file; it is in no tree yet. */
 static err_code read_node(const char *path, struct part_node *x, struct err *e)
 {
     moebius_part part;
@@ -157,7 +157,7 @@ static err_code read_node(const char *path, struct part_node *x, struct err *e)
     return ERR_OK;
 }
 
-/* *out: NULL where the file is no good, which is removed then, or can't be read now. */
+/* *out is NULL if the file is invalid, and then removed, or if it can't be read now. */
 static err_code take_file(const struct prefix_files *f, const char *name, struct part_node **out, struct err *e)
 {
     struct path p = path_of(f, name);
@@ -182,7 +182,7 @@ static err_code take_file(const struct prefix_files *f, const char *name, struct
     return ERR_OK;
 }
 
-/* The parts in the folder, nodes[n], whatever they go on from. */
+/* Reads all parts in the folder, nodes[n], whether the parts that they continue are there or not. */
 struct found {
     struct part_node **nodes;
     size_t n, capacity;
@@ -281,7 +281,7 @@ void prefix_files_close(struct prefix_files **files)
 
 /* ---- use ----------------------------------------------------------------------------------------------------- */
 
-/* The part that leads furthest. */
+/* The part with the most tokens in common with a text. */
 static struct part_node *find(const struct prefix_files *f, const moebius_session *like, const int32_t *ids, size_t n,
                               bool is_whole, size_t *n_same)
 {
@@ -344,7 +344,7 @@ static int64_t choose_end(const moebius_session *s, int64_t from, int64_t n)
     return n_part <= end - from ? end : moebius_session_part_end(s, from, n_part < n - from ? from + n_part : n);
 }
 
-/* A new part of a session behind `parent`; NULL where it can't be written. */
+/* Writes a new part of a session that continues `parent`; NULL: it can't be written. */
 static struct part_node *write_part(struct prefix_files *f, moebius_session *s, struct part_node *parent, int64_t to,
                                     struct err *e)
 {

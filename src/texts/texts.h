@@ -18,12 +18,12 @@
 struct texts;
 
 struct texts_options {
-    size_t n_texts;    /* that run at once at most */
-    size_t n_queue;    /* that wait beyond these at most; more are refused */
-    int64_t n_ctx;     /* of each text at most; 0: what the model was trained for */
-    int64_t n_batch;   /* tokens of prompts in a pass at most; 0: 512, or as it pays */
-    int64_t n_draft;   /* guesses of a text's next tokens in a pass at most (texts/draft.h), not with `car`; 0: none */
-    bool always_draft; /* whether it pays or not, after single tokens, too: for tests */
+    size_t n_texts;    /* most texts that run at once */
+    size_t n_queue;    /* most texts that wait in addition; more are refused */
+    int64_t n_ctx;     /* longest context of a text; 0: what the model was trained for */
+    int64_t n_batch;   /* most tokens of prompts in a pass; 0: 512, or as it pays */
+    int64_t n_draft;   /* most guesses of a text's next tokens in a pass (texts/draft.h), not with `car`; 0: none */
+    bool always_draft; /* guess even where it does not pay, and after single tokens; for tests */
     /* How long a pass with prompts may take where answers wait for it; 0: twice as long as one without
      * (texts/pace.h); less than 0: there is no bound. */
     int64_t max_stall_ns;
@@ -34,10 +34,10 @@ struct texts_options {
      * at once. May be NULL. */
     void (*stepped)(void *user, bool is_idle);
     void *stepped_user;
-    moebius_session_options session; /* of each text, but for n_ctx and n_batch */
+    moebius_session_options session; /* for each text's session; n_ctx and n_batch are ignored */
     const char *cache_dir;           /* where prefixes are kept on disk (texts/prefix_files.h); NULL: nowhere */
-    int64_t cache_bytes;             /* of them at most */
-    const struct log *log;           /* hears of files that are of no use; borrowed. NULL: nobody does */
+    int64_t cache_bytes;             /* most bytes of these files */
+    const struct log *log;           /* for messages about files that can't be used; borrowed, may be NULL */
 };
 
 /* Why a text has ended. */
@@ -57,7 +57,7 @@ struct text_token {
     int n_top;
 };
 
-/* What has become of a text. */
+/* How a text has ended. */
 struct text_result {
     enum text_end end;
     const char *stop;                       /* the stop string that came; NULL: none. Borrowed from the request */
@@ -72,8 +72,8 @@ struct text_result {
     int64_t queue_ns, prompt_ns, answer_ns; /* waiting, until the first token, and from then on */
 };
 
-/* Who gets a text, piece by piece. The calls come from the thread that drives, in order, `end` last and once; none of
- * them may call back into the texts but texts_cancel. Each but `end` may be NULL. */
+/* Receives a text piece by piece. The functions are called by the thread that drives, in order; `end` is called last,
+ * and once. They must not call functions of texts, except texts_cancel. Each but `end` may be NULL. */
 struct text_sink {
     /* The prompt's tokens that are there, of which n_cached were not computed. Comes at the start, and with each pass.
      */
@@ -84,28 +84,28 @@ struct text_sink {
     void *user;
 };
 
-/* From where on an answer follows its grammar. */
+/* Where an answer begins to follow its grammar. */
 enum text_grammar_from {
-    TEXT_GRAMMAR_FROM_START,   /* its first token on */
-    TEXT_GRAMMAR_FROM_CONTENT, /* its content; the reasoning before it is free */
-    TEXT_GRAMMAR_FROM_TRIGGER /* each time that it says the trigger, with which the grammar's text begins, to its end */
+    TEXT_GRAMMAR_FROM_START,   /* at its first token */
+    TEXT_GRAMMAR_FROM_CONTENT, /* at its content; the reasoning before it is free */
+    TEXT_GRAMMAR_FROM_TRIGGER  /* at each trigger, with which the grammar's text begins, until that text ends */
 };
 
-/* All that the pointers point to is copied, but for the template, the grammar and the sink, which are borrowed until
- * the text has ended. */
+/* What the pointers point to is copied, except the template, the grammar and the sink, which are borrowed until the
+ * text has ended. */
 struct text_request {
     const int32_t *ids; /* [n_ids], the prompt */
     size_t n_ids;
-    int64_t max_tokens;       /* of the answer; -1: until it or the context ends */
+    int64_t max_tokens;       /* most tokens of the answer; -1: until it or the context ends */
     bool ignore_eos;          /* goes on after a token that ends the answer */
-    const char *const *stops; /* [n_stops], the answer ends before these, of which reasoning has none */
+    const char *const *stops; /* [n_stops], the answer ends before these; they don't count in reasoning */
     size_t n_stops;
-    moebius_sampler_options sampling; /* whose penalties count the prompt's tokens, too */
+    moebius_sampler_options sampling; /* its penalties count the prompt's tokens, too */
     int n_logprob;                    /* log-probabilities of each token, and of the likeliest n; -1: none */
     const moebius_template *tmpl;     /* NULL: the text goes on, and what follows is not used */
-    const char *prompt;               /* the prompt's text, which may have begun the reasoning */
+    const char *prompt;               /* the prompt's end (answer_prompt_end), which may begin the reasoning */
     const char *tools;                /* JSON, as the template got them; NULL: none, and calls are content */
-    int64_t reasoning_budget;         /* tokens of reasoning, after which it is ended; -1: no bound */
+    int64_t reasoning_budget;         /* most tokens of reasoning, which is ended then; -1: no bound */
     moebius_grammar *grammar;         /* what the answer must be, with the engine's vocabulary; NULL: anything */
     enum text_grammar_from grammar_from;
     const char *trigger; /* of TEXT_GRAMMAR_FROM_TRIGGER */
@@ -122,35 +122,35 @@ int64_t texts_n_ctx(const struct texts *texts); /* the longest prompt */
 /* ERR_LIMIT: the queue is full, or the prompt is longer than a text may be; ERR_USAGE: a value is out of its range;
  * then the sink is never called. *id: the text's number, from 1. */
 MUST_USE err_code texts_submit(struct texts *texts, const struct text_request *request, uint64_t *id, struct err *e);
-/* The text ends before the next pass; a prompt that is computed alone is interrupted. One that has ended is ignored. */
+/* Ends a text before the next pass, and interrupts a prompt that is computed alone. Ignored if the text has ended. */
 void texts_cancel(struct texts *texts, uint64_t id);
 
-/* One pass over the model for all texts there are; *is_idle: there were none, and nothing is left to be written to
- * disk. Failures of single texts go to their sinks; what comes back concerns all, and leaves the texts as they were, so
- * that the next call goes on. */
+/* Makes one pass over the model for all texts. *is_idle: there were none, and nothing is left to be written to disk.
+ * Failures of single texts go to their sinks. An error that is returned concerns all texts; it leaves them as they
+ * were, so that the next call can continue. */
 MUST_USE err_code texts_step(struct texts *texts, bool *is_idle, struct err *e);
-/* Steps until texts_stop, and waits while there is nothing to do. Where a step fails all running texts do. */
+/* Steps until texts_stop, and waits while there is nothing to do. If a step fails, all running texts fail. */
 void texts_run(struct texts *texts);
-/* texts_run makes a step soon, also where there is nothing to do. */
+/* Makes texts_run step soon, even if there is nothing to do. */
 void texts_poke(struct texts *texts);
-/* All texts end as cancelled, the pass in hand is interrupted, texts_run returns, and no more texts are taken. */
+/* Ends all texts as cancelled, interrupts the current pass, and makes texts_run return. No more texts are accepted. */
 void texts_stop(struct texts *texts);
 
-/* Since the start, but for what says "now". */
+/* Counts since the start, except those that say "now". */
 struct texts_stats {
     size_t n_running, n_waiting;           /* texts now */
     uint64_t n_ended[TEXT_END_FAILED + 1]; /* by enum text_end */
-    uint64_t n_refused;                    /* for which the queue had no room */
+    uint64_t n_refused;                    /* texts for which the queue had no room */
     uint64_t n_prompt, n_cached, n_answer; /* tokens: of prompts computed, of prompts not computed, of answers */
     uint64_t n_pass;                       /* passes over the model */
     uint64_t n_suspended;                  /* how often a text had to wait for memory */
     size_t n_most;                         /* the most texts at once */
-    int64_t prefill_ns, decode_ns;         /* passes with and without tokens of prompts */
-    uint64_t n_decode_pass, n_decoded;     /* the latter passes, and the tokens that texts went on by */
-    uint64_t n_guess, n_guess_right;       /* of texts' next tokens */
-    size_t n_kept;                         /* texts kept in memory now */
-    uint64_t kept_bytes;                   /* their state, shared pages counted once where that is known */
-    uint64_t disk_bytes, n_disk_read, n_disk_written; /* the disk cache now, and parts of texts read and written */
+    int64_t prefill_ns, decode_ns;         /* time of passes with and without tokens of prompts */
+    uint64_t n_decode_pass, n_decoded; /* passes without tokens of prompts, and the tokens that texts gained in them */
+    uint64_t n_guess, n_guess_right;   /* guesses of texts' next tokens, and those that were right */
+    size_t n_kept;                     /* texts kept in memory now */
+    uint64_t kept_bytes;               /* bytes of their state; shared pages count once where that is known */
+    uint64_t disk_bytes, n_disk_read, n_disk_written; /* bytes of the disk cache now; parts of texts read and written */
 };
 struct texts_stats texts_stats(struct texts *texts);
 

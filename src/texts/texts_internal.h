@@ -1,5 +1,5 @@
-/* What the files of the scheduler share: texts.c is its door, join.c gives texts their sessions, pass.c computes,
- * and disk.c loads and saves. */
+/* What the scheduler's files share: texts.c has the public functions, join.c gives texts their sessions, pass.c
+ * computes, and disk.c loads and saves prefixes. */
 #ifndef TEXTS_TEXTS_INTERNAL_H
 #define TEXTS_TEXTS_INTERNAL_H
 
@@ -16,69 +16,70 @@ struct texts {
     struct text_setup setup;
     atomic_bool is_stopped;
 
-    pthread_mutex_t lock; /* of this and what follows up to `stats` */
-    pthread_cond_t wake;  /* there is a new text, texts_poke, or texts_stop */
-    bool is_poked;
-    struct text *live; /* all texts, the last one first */
+    pthread_mutex_t lock; /* protects what follows, up to `stats` */
+    pthread_cond_t wake;  /* signalled by texts_submit, texts_poke and texts_stop */
+    bool is_poked;        /* texts_poke was called */
+    struct text *live;    /* all texts, newest first */
     size_t n_live;
-    struct text *inbox; /* those that the driving thread has not seen, the last one first */
-    uint64_t n_ids;
-    struct texts_stats told; /* `stats` after the last step, and what submitting counts */
+    struct text *inbox;      /* texts that the driving thread has not seen yet, newest first */
+    uint64_t n_ids;          /* texts so far: the id of the last one */
+    struct texts_stats told; /* a copy of `stats` after the last step, with what submitting counts */
 
-    struct texts_stats stats; /* this and what follows are the driving thread's */
+    struct texts_stats stats; /* this and all that follows belong to the driving thread */
     struct turns waiting;
     struct text **running; /* [n_running], of options.n_texts */
     size_t n_running;
-    size_t n_room;       /* texts that there seems to be memory for */
-    size_t n_since_full; /* texts that have ended since there was none */
+    size_t n_room;       /* how many texts there seems to be memory for */
+    size_t n_since_full; /* texts that have ended since memory was last too short */
     struct prefix_index index;
     struct kept kept;
-    struct prefix_files *files; /* NULL: nothing is kept on disk */
-    bool is_disk_turn;          /* a part was read or written before the pass in hand */
+    struct prefix_files *files; /* NULL: there is no disk cache */
+    bool is_disk_turn;          /* a part was read or written before the current pass */
     struct pace pace;
     struct draft_costs costs;
-    bool has_mtp;              /* the engine guesses, too, and guesses are wanted */
-    int64_t mtp_ns;            /* what its guesses for the pass in hand took */
-    moebius_batch_item *items; /* [n_items] of the pass in hand, of options.n_texts */
-    struct text **in_pass;     /* [n_items] whose they are */
+    bool has_mtp;              /* guesses are wanted, and the engine can make them by MTP */
+    int64_t mtp_ns;            /* how long MTP's guesses for the current pass took */
+    moebius_batch_item *items; /* [n_items] of the current pass; room for options.n_texts */
+    struct text **in_pass;     /* [n_items] the text of each item */
     size_t n_items;
 };
 
 /* ---- texts.c ------------------------------------------------------------------------------------------------- */
 
-/* A text ends: tells its sink and frees it; what was computed of it is kept. It may be running, else it waits no
- * more. */
+/* Ends a running or waiting text: keeps its session, calls its sink, and frees it. */
 void texts_end(struct texts *x, struct text *t, enum text_end why, const struct err *error);
-/* A text is not one of those that run any more. */
+/* Removes a text from those that run. */
 void texts_take_out(struct texts *x, const struct text *t);
-/* Whether experts are read when they are needed. */
+/* Whether the engine streams: not all experts are in memory, and they are read when they are needed. */
 bool texts_is_streaming(const struct texts *x);
 
 /* ---- join.c -------------------------------------------------------------------------------------------------- */
 
-/* Whether a failure is one for which giving memory back may help. */
+/* Whether an error is about memory, so that freeing some may help. */
 bool texts_is_short(err_code code);
-/* Texts that wait get sessions, as long as there is memory. */
+/* Gives waiting texts sessions, as long as there is memory. */
 void texts_join(struct texts *x);
-/* A pass found no memory: somebody gives some back, or the only text fails. */
+/* Frees memory after a pass has found too little: drops kept texts, or suspends a text; if there is only one, it fails.
+ */
 void texts_make_room(struct texts *x, const struct err *why);
-/* Lets kept texts go until there is some room for those that run. */
+/* Drops kept texts until there is some room for those that run. */
 void texts_trim(struct texts *x);
 
 /* ---- disk.c -------------------------------------------------------------------------------------------------- */
 
-/* Whether a text can have more from disk than its first n tokens. like: any session. */
+/* Whether the disk cache has considerably more of a text than its first n tokens. like: any session. */
 bool texts_disk_has_more(const struct texts *x, const struct text *t, const moebius_session *like, size_t n);
-/* Before a pass: reads the next part of texts that are loading, or writes one of a text that is not on disk. False:
- * there is none, or it is the prompts' turn. */
+/* Called before a pass: reads the next part of texts that are loading, or writes a part that is not on disk yet. False:
+ * there is nothing to do, or it is the turn of prompts. */
 bool texts_use_disk(struct texts *x);
 
 /* ---- pass.c -------------------------------------------------------------------------------------------------- */
 
-/* Running texts that wait for their next token; whether some have more to be computed. */
+/* How many running texts need one token computed; whether some need more than that. */
 size_t texts_n_answers(const struct texts *x);
 bool texts_has_prompts(const struct texts *x);
-/* Computes what texts lack, as far as it fits one pass, and lets those that have all choose their next tokens. */
+/* Runs a pass: computes missing tokens of texts, as far as they fit, and then samples the next token of each text that
+ * is complete. */
 MUST_USE err_code texts_pass(struct texts *x, struct err *e);
 
 #endif

@@ -273,6 +273,9 @@ def test_reasoning_is_told_apart():
     request = {"id": 0, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9, "temperature": 0}
     answers, _ = batch([request], "--template", tmp("think.jinja"))
     assert answers[0]["text"] == "" and answers[0]["reasoning"]
+    request["messages"][0]["content"] = "H\0i"
+    answers, _ = batch([request], "--template", tmp("think.jinja"))
+    assert answers[0]["text"] == "" and answers[0]["reasoning"]
 
 
 def test_stop_strings_cut_the_text():

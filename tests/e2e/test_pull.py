@@ -372,6 +372,7 @@ def test_redirects_are_followed_and_the_token_goes_to_the_hub_alone():
         p.fails(3, "pull", NAME, says=["401", "HF_TOKEN"])
         p.fails(3, "pull", NAME, env={"HF_TOKEN": "hf_wrong"}, says=["401", "gives no access"])
         p.fails(2, "pull", NAME, env={"HF_TOKEN": "a b"}, says=["HF_TOKEN"])
+        p.fails(2, "pull", NAME, env={"HF_TOKEN": "x" * 512}, says=["HF_TOKEN", "511 bytes"])  # and not a part of it
         p.hub.fail(MODEL, Fault("move", to=f"http://localhost:{p.hub.back.server_port}/cdn/" + hashlib.sha256(MODEL).hexdigest()))
         p.run("pull", NAME, env={"HF_TOKEN": "hf_secret"})
         tokens = {(is_hub, token) for is_hub, _, token in p.hub.requests}
@@ -381,6 +382,8 @@ def test_redirects_are_followed_and_the_token_goes_to_the_hub_alone():
         os.makedirs(p.path("home/.cache/huggingface"))
         open(p.path("home/.cache/huggingface/token"), "w").write("hf_filed\n")
         p.run("pull", NAME)
+        open(p.path("home/.cache/huggingface/token"), "w").write("x" * 600 + "\n")
+        p.fails(2, "pull", NAME, says=["/token: expected a token", "511 bytes"])
     with demo_place() as p:  # in a circle, and to what is no web
         sha = hashlib.sha256(MODEL).hexdigest()
         p.hub.fail(MODEL, *[Fault("move", to=f"{p.hub.cdn}/cdn/{sha}")] * 50)

@@ -1000,6 +1000,24 @@ def test_a_model_with_answers_goes_after_them_or_not_at_all():
         wait_for_status(s, "a", "unloaded")
 
 
+def test_a_model_that_requests_wait_for_is_loaded():
+    folder = folder_of_models("waited", a=None, b=None)
+    with AnyServer(MOEBIUS, "--models", folder, "--ctx", "100000") as s:
+        got = {}
+        talker = s.connect()
+        talker.request("POST", COMPLETIONS, json.dumps(endless(model="a", prompt="Once", max_tokens=90000, stream=True)))
+        talker.getresponse().read(1)
+        waiter = threading.Thread(target=lambda: got.update(waiter=ids_of(s, "The dog", 4, model="b")))
+        waiter.start()
+        s.wait_for_metric("moebius_requests_waiting_for_models", 1)
+        assert "1 request waits for model b" in change(s, "unload", "b", 409)
+        assert status(s, "b") == {"value": "loading", "waits": True}
+        talker.sock.shutdown(socket.SHUT_RDWR)
+        talker.close()
+        waiter.join(20)
+        assert got["waiter"] == generated_ids("The dog", 4)
+
+
 def test_who_has_left_waits_for_no_model():
     folder = folder_of_models("left", a=None, b=None)
     with AnyServer(MOEBIUS, "--models", folder, "--ctx", "100000") as s:

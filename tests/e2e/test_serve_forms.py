@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import struct
 import sys
 import tempfile
 
@@ -96,6 +97,16 @@ def test_what_cannot_be_enforced_is_named():
         assert "response_format" in message and "type" in message, message
         message = s.json(CHAT, chat(grammar="root ::= ("), status=400)["error"]["message"]
         assert message.startswith("grammar:"), message
+
+
+def test_zero_bytes_in_messages_hide_no_reasoning():
+    think = TEMPLATE + ".think"
+    with open(think, "w", encoding="utf-8") as f:
+        f.write("{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<think>")
+    with AnyServer(MOEBIUS, "-m", DEMO, "--template", think) as s:
+        message = s.json(CHAT, chat("H\0i", n=9))["choices"][0]["message"]
+        assert message["content"] == "" and message["reasoning_content"], message
+        assert s.json("/apply-template", chat("H\0i"))["prompt"] == "<user>H\0i\n<think>"
 
 
 # ---- calls -------------------------------------------------------------------------------------------------------
@@ -269,6 +280,29 @@ def test_calls_come_back_after_a_kill():
         answer = s.json(CHAT, {"messages": messages, "max_tokens": 1, "temperature": 0, "tools": [SING]})
         details = answer["usage"]["prompt_tokens_details"]
         assert details["cached_tokens"] >= shares[-1][1] // 64 * 64, (details, shares)
+
+
+# ---- templates ---------------------------------------------------------------------------------------------------
+
+def add_template(path, text):
+    """Writes the demo model with a chat template of these bytes. As many as the alignment asks for are spaces."""
+    key = b"tokenizer.chat_template"
+    text += b" " * (-(8 + len(key) + 4 + 8 + len(text)) % 32)
+    with open(DEMO, "rb") as f:
+        magic, version, n_tensor, n_kv = struct.unpack("<4sIQQ", f.read(24))
+        rest = f.read()
+    with open(path, "wb") as f:
+        f.write(struct.pack("<4sIQQ", magic, version, n_tensor, n_kv + 1))
+        f.write(struct.pack("<Q", len(key)) + key + struct.pack("<IQ", 8, len(text)) + text + rest)
+
+
+def test_a_template_that_is_no_text_is_shown_as_far_as_it_is():
+    model = os.path.join(TMP.name, "no-text.gguf")
+    add_template(model, b"{{ messages }}\xff")
+    with AnyServer(MOEBIUS, "-m", model) as s:
+        shown = s.json("/api/show", {"model": "no-text"})["template"]
+        assert shown.rstrip() == "{{ messages }}\ufffd", shown
+    os.remove(model)
 
 
 if __name__ == "__main__":

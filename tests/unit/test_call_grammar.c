@@ -396,6 +396,63 @@ static void bad_tools_are_refused(void **state)
     reply_tools_close(&tools);
 }
 
+/* Each parameter has the definitions beside it that it may refer to. */
+static void definitions_are_not_repeated_without_bound(void **state)
+{
+    enum { N_PARAMETER = 3000, N_DEFINITION = 100000 };
+    const struct reply_grammar_options options = {.is_required = true};
+    struct reply_tools tools;
+    struct bytes json = {0};
+    struct err e;
+    const char *trigger;
+    char *text;
+    bytes_put_text(&json, "[{\"name\": \"a\", \"parameters\": {\"$defs\": {\"d\": {\"description\": \"");
+    for (int i = 0; i < N_DEFINITION; i++)
+        bytes_put_char(&json, 'x');
+    bytes_put_text(&json, "\"}}, \"properties\": {");
+    for (int i = 0; i < N_PARAMETER; i++)
+        assert_int_equal(bytes_print(&json, &e, "%s\"p%d\": {\"type\": \"integer\"}", i ? ", " : "", i), ERR_OK);
+    bytes_put_text(&json, "}}}]");
+    assert_int_equal(reply_tools_open(&tools, bytes_text(&json), &e), ERR_OK);
+    assert_int_equal(reply_call_grammar(reply_style_of(QWEN3_CODER), &tools, &options, &text, &trigger, &e), ERR_LIMIT);
+    assert_non_null(strstr(e.text, "has more than"));
+    assert_null(text);
+    reply_tools_close(&tools);
+    bytes_close(&json);
+}
+
+/* References that fan out lead to the same schemas, and their values, again and again. */
+static void few_schemas_are_looked_at_for_a_parameter(void **state)
+{
+    enum { N_REF = 16, N_VALUE = 40 };
+    static const char *const names[] = {"a", "b", "c"};
+    struct reply_tools tools;
+    struct bytes json = {0};
+    struct err e;
+    bytes_put_text(&json, "[{\"name\": \"t\", \"parameters\": {\"$defs\": {");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(bytes_print(&json, &e, "\"%s\": {\"anyOf\": [", names[i]), ERR_OK);
+        for (int k = 0; k < N_REF; k++)
+            assert_int_equal(bytes_print(&json, &e, "%s{\"$ref\": \"#/$defs/%s\"}", k ? ", " : "", names[i + 1]),
+                             ERR_OK);
+        bytes_put_text(&json, "]}, ");
+    }
+    bytes_put_text(&json, "\"c\": {\"enum\": [");
+    for (int i = 0; i < N_VALUE; i++)
+        assert_int_equal(bytes_print(&json, &e, "%s\"v%d\"", i ? ", " : "", i), ERR_OK);
+    bytes_put_text(&json, "]}}, \"properties\": {");
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(
+            bytes_print(&json, &e, "%s\"%s\": {\"$ref\": \"#/$defs/%s\"}", i ? ", " : "", names[i], names[i]), ERR_OK);
+    bytes_put_text(&json, "}}}]");
+    assert_int_equal(reply_tools_open(&tools, bytes_text(&json), &e), ERR_OK);
+    assert_int_equal(reply_tool_kind(tools.tools, "c"), REPLY_KIND_STRING);
+    assert_int_equal(reply_tool_kind(tools.tools, "b"), REPLY_KIND_STRING);
+    assert_int_equal(reply_tool_kind(tools.tools, "a"), REPLY_KIND_ANY);
+    reply_tools_close(&tools);
+    bytes_close(&json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,6 +461,8 @@ int main(void)
         cmocka_unit_test(tools_that_say_little_are_enough),
         cmocka_unit_test(references_lead_where_the_tool_says),
         cmocka_unit_test(bad_tools_are_refused),
+        cmocka_unit_test(definitions_are_not_repeated_without_bound),
+        cmocka_unit_test(few_schemas_are_looked_at_for_a_parameter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "grammar/formula.h"
 #include "grammar/matcher.h"
 #include "grammar_vocab.h"
 
@@ -423,6 +424,7 @@ static void what_is_wrong_is_said(void **state)
         {GRAMMAR_GBNF, "root ::= <[12", "expected a token's number, <[ID]>", ERR_FORMAT},
         {GRAMMAR_GBNF, "root ::= !<think>", "must not come", ERR_FORMAT},
         {GRAMMAR_GBNF, "root ::= <think\n", "without its >", ERR_FORMAT},
+        {GRAMMAR_GBNF, "root ::= \"a\"+++++++++", "too many repetitions of repetitions", ERR_FORMAT},
         {GRAMMAR_REGEX, "a(b", "without its )", ERR_FORMAT},
         {GRAMMAR_REGEX, "a\xff", "expected UTF-8", ERR_FORMAT},
         {GRAMMAR_REGEX, "a\\\xff", "expected UTF-8", ERR_FORMAT},
@@ -499,6 +501,77 @@ static void what_cannot_be_enforced_is_listed_and_the_rest_is_enforced(void **st
     grammar_close(&g);
 }
 
+/* Opens a grammar of n lines between a first and a last one, and closes it. In a line %d is its number, from 0 on, and
+ * %n that of the next line. */
+static void open_large(enum grammar_kind kind, const char *first, const char *line, int n, const char *last)
+{
+    struct bytes b = {0};
+    struct grammar *g;
+    struct err e = {0};
+    bytes_put_text(&b, first);
+    for (int i = 0; i < n; i++)
+        for (const char *s = line; *s; s++)
+            if (*s != '%' || (s[1] != 'd' && s[1] != 'n'))
+                bytes_put_char(&b, *s);
+            else
+                assert_int_equal(bytes_print(&b, &e, "%d", *++s == 'n' ? i + 1 : i), ERR_OK);
+    bytes_put_text(&b, last);
+    assert_false(b.is_short);
+    if (grammar_open(&g, vocab, kind, b.s, b.n, true, &e) != ERR_OK)
+        fail_msg("%s: %s", line, e.text);
+    grammar_close(&g);
+    bytes_close(&b);
+}
+
+/* Each of these takes minutes where something is searched for, or everything looked at, once for each line. */
+static void large_grammars_are_compiled_in_time(void **state)
+{
+    open_large(GRAMMAR_GBNF, "root ::= r0\n", "r%d ::= \"a\" r%n\n", 60000, "r60000 ::= \"a\"\n");
+    open_large(GRAMMAR_GBNF, "root ::=", " %json{\"properties\": {\"n%d\": true}}", 60000, "\n");
+    open_large(GRAMMAR_SCHEMA, "{\"properties\": {", "\"p%d\": {\"pattern\": \"(a{999}){999}\"}, ", 20000,
+               "\"x\": true}}");
+    open_large(GRAMMAR_SCHEMA, "{\"properties\": {", "\"p%d\": {\"$ref\": \"#z\"}, ", 60000,
+               "\"x\": {\"$anchor\": \"z\"}}}");
+    open_large(GRAMMAR_SCHEMA, "{\"properties\": {\"p0\": {\"uniqueItems\": true}, ",
+               "\"p%n\": {\"items\": {\"$ref\": \"#/properties/p%d\"}}, ", 60000, "\"x\": true}}");
+}
+
+/* So do so many alternatives, in the order in which sorting them takes longest. */
+static void many_alternatives_are_sorted_in_time(void **state)
+{
+    enum { N = 1000000 };
+    struct formulas f = {0};
+    uint32_t *xs = mem_alloc(N * sizeof *xs);
+    assert_true(xs && formulas_open(&f));
+    for (uint32_t i = 0; i < N; i++)
+        xs[N - 1 - i] = formula_var(&f, i);
+    uint32_t falling = formula_list(&f, FORMULA_OR, xs, N);
+    for (uint32_t i = 0; i < N; i++)
+        xs[i] = formula_var(&f, i);
+    assert_int_equal(falling, formula_list(&f, FORMULA_OR, xs, N));
+    assert_false(f.failed);
+    formulas_close(&f);
+    mem_free(xs);
+}
+
+/* A schema's place is kept for each schema within it, and may have names of any length. */
+static void a_place_below_a_long_name_is_cut(void **state)
+{
+    enum { N_NAME = 100000 };
+    struct bytes b = {0};
+    const char *keyword, *pointer;
+    bytes_put_text(&b, "{\"properties\": {\"");
+    for (int i = 0; i < N_NAME; i++)
+        bytes_put_char(&b, 'k');
+    bytes_put_text(&b, "\": {\"properties\": {\"a\": {\"uniqueItems\": true}}}}}");
+    struct grammar *g = open_grammar(GRAMMAR_SCHEMA, bytes_text(&b), true);
+    assert_true(grammar_unenforced(g, 0, &keyword, &pointer));
+    assert_string_equal(keyword, "uniqueItems");
+    assert_string_equal(pointer, "/properties/...");
+    grammar_close(&g);
+    bytes_close(&b);
+}
+
 static int open_all(void **state)
 {
     vocab = grammar_vocab_make();
@@ -527,6 +600,9 @@ int main(void)
         cmocka_unit_test(rules_that_begin_with_too_many_others_are_refused),
         cmocka_unit_test(a_pattern_that_is_too_large_takes_no_room_from_others),
         cmocka_unit_test(what_cannot_be_enforced_is_listed_and_the_rest_is_enforced),
+        cmocka_unit_test(large_grammars_are_compiled_in_time),
+        cmocka_unit_test(many_alternatives_are_sorted_in_time),
+        cmocka_unit_test(a_place_below_a_long_name_is_cut),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -566,7 +566,8 @@ static bool is_kept(struct kept_items *k, int i)
 {
     char id[32];
     snprintf(id, sizeof id, "msg_%d", i);
-    json_t *found = kept_items_find(k, id);
+    size_t n;
+    json_t *found = kept_items_find(k, id, &n);
     bool is_it = found && !strcmp(json_string_value(json_object_get(found, "id")), id);
     assert_true(is_it || !found);
     json_decref(found);
@@ -599,13 +600,81 @@ static void the_last_items_are_kept_within_bounds(void **state)
     kept_items_close(&k);
 }
 
+/* n references to item 0, of which there is one. */
+static err_code refer(struct kept_items *k, int n, struct err *e)
+{
+    struct server_request r;
+    json_t *input = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(input, json_pack("{s:s}", "id", "msg_0"));
+    server_request_init(&r);
+    r.kept = k;
+    err_code code = protocol_responses.parse(&r, json_pack("{s:o}", "input", input), e);
+    server_request_close(&r);
+    return code;
+}
+
+static void a_request_refers_to_no_more_than_is_kept(void **state)
+{
+    static struct kept_items k;
+    struct err e = {0};
+    kept_items_open(&k);
+    json_t *item = make_item(0, 1 << 20); /* a mebibyte */
+    json_object_set_new(item, "type", json_string("message"));
+    json_object_set_new(item, "role", json_string("assistant"));
+    kept_items_add(&k, item);
+    json_decref(item);
+    assert_int_equal(refer(&k, 15, &e), ERR_OK);
+    assert_int_equal(refer(&k, 16, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "16777216 bytes"));
+    kept_items_close(&k);
+}
+
+/* A body with a text of so many bytes in the place of %s. */
+static json_t *body_with_text(const char *form, size_t n)
+{
+    char *text = calloc(n + 1, 1), *body;
+    assert_non_null(text);
+    memset(text, 'x', n);
+    assert_true(asprintf(&body, form, text) > 0);
+    json_t *j = parse_json(body);
+    free(text);
+    free(body);
+    return j;
+}
+
+/* All of an answer, and of the vocabulary, is compared with these, for each token. */
+static void texts_that_are_searched_for_are_short(void **state)
+{
+    static const struct {
+        const char *form, *sentence;
+    } cases[] = {
+        {"{" USER ",\"stop\":\"%s\"}", "stop: a text of 1025 bytes; expected at most 1024"},
+        {"{" USER ",\"stop\":[\"x\",\"%s\"]}", "stop: a text of 1025 bytes; expected at most 1024"},
+        {"{" USER ",\"dry_sequence_breakers\":[\"%s\"]}",
+         "dry_sequence_breakers: a text of 1025 bytes; expected at most 1024"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t n = 1024; n <= 1025; n++) {
+            struct server_request r;
+            struct err e = {0};
+            server_request_init(&r);
+            err_code code = protocol_chat.parse(&r, body_with_text(cases[i].form, n), &e);
+            assert_int_equal(code, n > 1024 ? ERR_USAGE : ERR_OK);
+            assert_string_equal(e.text, n > 1024 ? cases[i].sentence : "");
+            server_request_close(&r);
+        }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_case_is_told_as_its_file_says),
                                        cmocka_unit_test(what_cannot_be_honoured_is_refused_by_name),
                                        cmocka_unit_test(errors_have_the_form_of_each_protocol),
                                        cmocka_unit_test(a_field_and_a_long_prompt_are_recognised),
-                                       cmocka_unit_test(the_last_items_are_kept_within_bounds)};
+                                       cmocka_unit_test(texts_that_are_searched_for_are_short),
+                                       cmocka_unit_test(the_last_items_are_kept_within_bounds),
+                                       cmocka_unit_test(a_request_refers_to_no_more_than_is_kept)};
     folder = argc > 1 ? argv[1] : ".";
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -432,6 +432,20 @@ const tests = {
         await context.close();
     },
 
+    async what_the_browser_has_no_room_for_lasts_as_long_as_the_page() {
+        const page = await openPage();
+        const lengths = await page.evaluate(async () => {
+            const { keep, kept } = await import("/web/keep.js");
+            const length = (text) => {
+                keep("sessionStorage", "moebius.test", text);
+                return kept("sessionStorage", "moebius.test")?.length;
+            };
+            return [length("x"), length("x".repeat(20e6)), length("xx"), length(null)];
+        });
+        assert.deepEqual(lengths, [1, 20e6, 2, undefined]);
+        clean(page);
+    },
+
     async a_server_that_wants_a_key_gets_one() {
         const port = await freePort();
         const locked = await new Server(port, "--api-key", "secret").start();
@@ -866,6 +880,31 @@ const tests = {
             }
         rmSync(join(cache, "receipts.jsonl"));
         rmSync(join(cache, "machine.json"));
+    },
+
+    async a_report_shows_all_memory_of_a_plan() {
+        const page = await openPage();
+        const [label, total, classes] = await page.evaluate(async () => {
+            const { renderReport } = await import("/web/report.js");
+            const map = ["weights", "expert copies", "texts", "checkpoints", "prompt cache"];
+            const plan = {
+                memory: { map: map.map((what) => ({ what, where: "ram", bytes: 1e9 })) },
+                settings: { texts: 1, ctx: 4096 },
+                ceiling: {},
+                forecast: {},
+                assumptions: [],
+            };
+            const [memory] = renderReport({ plan }, []);
+            return [
+                memory.querySelector(".bar").getAttribute("aria-label"),
+                memory.querySelector(".chart-value").textContent,
+                Array.from(memory.querySelectorAll(".part"), (e) => e.getAttribute("class")),
+            ];
+        });
+        assert.match(label, /weights 1\.0 GB, expert copies 1\.0 GB, texts 1\.0 GB, checkpoints .*, prompt cache /);
+        assert.equal(total, "5.0 GB");
+        assert.ok(classes.includes("part part-prompt-cache"), classes.join());
+        clean(page);
     },
 
     async a_report_of_hostile_names_does_nothing() {
