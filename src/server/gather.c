@@ -47,6 +47,7 @@ static err_code add_token(struct gathered_choice *g, const struct answer_event *
 err_code gathered_choice_add(struct gathered_choice *g, const struct answer_event *event, struct err *e)
 {
     switch (event->kind) {
+    case ANSWER_PROMPT: return bytes_add(&g->prompt, event->text, event->n, e);
     case ANSWER_REASONING: return bytes_add(&g->reasoning, event->text, event->n, e);
     case ANSWER_CONTENT: return bytes_add(&g->content, event->text, event->n, e);
     case ANSWER_CALL: return add_call(g, event, e);
@@ -77,6 +78,7 @@ void gathered_choice_close(struct gathered_choice *g)
     }
     mem_free(g->calls);
     mem_free(g->stop);
+    bytes_close(&g->prompt);
     bytes_close(&g->reasoning);
     bytes_close(&g->content);
     json_decref(g->logprobs);

@@ -22,10 +22,12 @@ static const int64_t ping_ns = 5000000000;
 struct choice {
     struct job *job;
     int64_t index;
-    uint64_t id;             /* the text's; 0: not known yet */
-    bool is_open;            /* a text was submitted and has not ended */
-    moebius_reply_part part; /* of what is held */
-    struct whole_text held;  /* the beginning of a character */
+    const struct prompt *prompt; /* one of the job's */
+    bool counts_prompt;          /* the first answer to its prompt */
+    uint64_t id;                 /* the text's; 0: not known yet */
+    bool is_open;                /* a text was submitted and has not ended */
+    moebius_reply_part part;     /* of what is held */
+    struct whole_text held;      /* the beginning of a character */
     int64_t n_calls;
     bool has_called; /* a call has ended */
     bool has_enough; /* something followed the only call that shall be */
@@ -46,7 +48,8 @@ struct job {
     void (*done)(void *user, int status, struct bytes *body);
     void *user;
     struct answer_head head;
-    struct prompt prompt;
+    struct prompt *prompts; /* [n_prompts], owned */
+    size_t n_prompts;
     struct answer_grammar grammar;
 
     struct choice *choices; /* [request.n_choices] */
@@ -119,7 +122,7 @@ static void tell(struct job *job, const struct answer_event *event)
     if (is_silent(job))
         return;
     err_code code = ERR_OK;
-    if (!job->stream || job->prompt.tools) /* calls are kept (call_replay.h) */
+    if (!job->stream || job->prompts[0].tools) /* calls are kept (call_replay.h) */
         code = gathered_choice_add(&job->choices[event->choice].gathered, event, &e);
     if (job->stream && code == ERR_OK)
         code = job->protocol->event(job->writer, event, &job->out, &e);
@@ -129,13 +132,29 @@ static void tell(struct job *job, const struct answer_event *event)
         fail(job, &e);
 }
 
+static struct answer_event begin_event(const struct job *job, size_t n_cached)
+{
+    struct answer_event event = {.kind = ANSWER_BEGIN, .usage.n_cached = (int64_t)n_cached};
+    for (size_t i = 0; i < job->n_prompts; i++)
+        event.usage.n_prompt += (int64_t)job->prompts[i].n;
+    return event;
+}
+
+static void tell_prompt(const struct choice *c)
+{
+    const struct bytes *text = &c->prompt->text;
+    tell(c->job, &(struct answer_event){.kind = ANSWER_PROMPT, .choice = c->index, .text = text->s, .n = text->n});
+}
+
 static void tell_begin(struct job *job, size_t n_cached)
 {
     if (job->has_begun)
         return;
     job->has_begun = true;
-    tell(job, &(struct answer_event){.kind = ANSWER_BEGIN,
-                                     .usage = {.n_prompt = (int64_t)job->prompt.n, .n_cached = (int64_t)n_cached}});
+    const struct answer_event event = begin_event(job, n_cached);
+    tell(job, &event);
+    for (int64_t i = 0; i < job->request.n_choices && job->request.echo; i++)
+        tell_prompt(&job->choices[i]);
 }
 
 /* ---- pieces of text -------------------------------------------------------------------------------------------- */
@@ -267,10 +286,11 @@ static void on_token(void *user, const struct text_token *token)
     pthread_mutex_unlock(&c->job->lock);
 }
 
-static struct answer_usage usage_of(const struct text_result *r)
+/* A prompt counts once, whatever the number of answers to it. */
+static struct answer_usage usage_of(const struct choice *c, const struct text_result *r)
 {
-    return (struct answer_usage){.n_prompt = (int64_t)r->n_prompt,
-                                 .n_cached = (int64_t)r->n_cached,
+    return (struct answer_usage){.n_prompt = c->counts_prompt ? (int64_t)r->n_prompt : 0,
+                                 .n_cached = c->counts_prompt ? (int64_t)r->n_cached : 0,
                                  .n_answer = (int64_t)r->n_answer,
                                  .n_reasoning = (int64_t)r->n_reasoning,
                                  .n_substituted = (int64_t)r->n_substituted,
@@ -281,11 +301,10 @@ static struct answer_usage usage_of(const struct text_result *r)
                                  .queue_s = (double)r->queue_ns / 1e9};
 }
 
-/* The prompt counts once, whatever the number of choices. */
 static void add_usage(struct job *job, const struct answer_usage *u)
 {
-    job->usage.n_prompt = u->n_prompt;
-    job->usage.n_cached = u->n_cached > job->usage.n_cached ? u->n_cached : job->usage.n_cached;
+    job->usage.n_prompt += u->n_prompt;
+    job->usage.n_cached += u->n_cached;
     job->usage.n_answer += u->n_answer;
     job->usage.n_reasoning += u->n_reasoning;
     job->usage.n_substituted += u->n_substituted;
@@ -298,6 +317,13 @@ static enum answer_finish finish_of(const struct choice *c, enum text_end end)
     case TEXT_END_LENGTH: return FINISH_LENGTH;
     default: return c->n_calls ? FINISH_TOOL_CALLS : FINISH_STOP;
     }
+}
+
+/* Says whose error it is where there are several prompts. */
+static void name_prompt(const struct choice *c, struct err *e)
+{
+    if (c->job->n_prompts > 1)
+        err_prefix(e, "prompt[%zu]", (size_t)(c->prompt - c->job->prompts));
 }
 
 /* What the client got of an answer that called tools, in the form of a message of a history. */
@@ -335,12 +361,13 @@ static void tell_end(struct choice *c, const struct text_result *r)
 {
     struct job *job = c->job;
     struct err e = {0};
-    struct answer_usage usage = usage_of(r);
+    struct answer_usage usage = usage_of(c, r);
     add_usage(job, &usage);
     if (r->end == TEXT_END_FAILED) {
         log_line(job->log, LOG_WARN, "answer %s: %s", job->head.id, r->error->text);
         e = *r->error;
         hide_folders(job->model->path, &e);
+        name_prompt(c, &e);
         fail(job, &e);
     } else if (r->end == TEXT_END_CANCELLED && !c->has_enough) {
         err_set(&e, ERR_CANCELLED, "the server is ending");
@@ -361,7 +388,7 @@ static void tell_failure(struct job *job)
 {
     struct err e = {0};
     const struct answer_event events[] = {
-        {.kind = ANSWER_BEGIN, .usage.n_prompt = (int64_t)job->prompt.n},
+        begin_event(job, 0),
         {.kind = ANSWER_FAILED, .error = &job->error},
     };
     for (int i = job->has_begun; i < 2; i++)
@@ -447,12 +474,14 @@ static void on_end(void *user, const struct text_result *result)
 /* ---- opening --------------------------------------------------------------------------------------------------- */
 
 /* Some protocols' clients want to hear in the stream that a prompt is too long. */
-static err_code check_length(struct job *job, struct err *e)
+static err_code check_length(struct job *job, size_t i, struct err *e)
 {
-    int64_t n = (int64_t)job->prompt.n, max = job->model->facts.n_ctx;
+    int64_t n = (int64_t)job->prompts[i].n, max = job->model->facts.n_ctx;
     if (n < max)
         return ERR_OK;
     server_set_overflow(e, n, max - 1);
+    if (job->n_prompts > 1)
+        err_prefix(e, "prompt[%zu]", i);
     if (!job->stream || !job->protocol->overflows_in_stream)
         return e->code;
     job->error = *e;
@@ -476,11 +505,15 @@ static err_code open_answers(struct job *job, const struct job_setup *setup, str
     job->head.model = job->model->name;
     job->head.created = (int64_t)time(NULL);
     TRY(random_id(job->head.id, e));
+    const int64_t n_each = server_request_n_each(r);
+    job->n_prompts = (size_t)server_request_n_prompts(r);
+    job->prompts = mem_calloc(job->n_prompts, sizeof *job->prompts);
     job->choices = mem_calloc((size_t)r->n_choices, sizeof *job->choices);
-    if (!job->choices)
+    if (!job->prompts || !job->choices)
         return err_nomem(e, (size_t)r->n_choices * sizeof *job->choices, "answers");
     for (int64_t i = 0; i < r->n_choices; i++)
-        job->choices[i] = (struct choice){.job = job, .index = i};
+        job->choices[i] = (struct choice){
+            .job = job, .index = i, .prompt = &job->prompts[i / n_each], .counts_prompt = i % n_each == 0};
     if (!r->has_seed)
         TRY(random_from_system(&job->request.sampling.seed, sizeof job->request.sampling.seed, e));
     if (r->stream) {
@@ -537,14 +570,16 @@ void job_close(struct job **out)
         gathered_choice_close(&job->choices[i].gathered);
         whole_text_close(&job->choices[i].held);
     }
+    for (size_t i = 0; job->prompts && i < job->n_prompts; i++)
+        prompt_close(&job->prompts[i]);
     mem_free(job->choices);
+    mem_free(job->prompts);
     if (job->writer)
         job->protocol->close(job->writer);
     stream_end(&job->stream, true);
     stream_leave(&job->unread);
     bytes_close(&job->out);
     answer_grammar_close(&job->grammar);
-    prompt_close(&job->prompt);
     server_request_close(&job->request);
     pthread_mutex_destroy(&job->lock);
     mem_free(job);
@@ -556,8 +591,8 @@ static err_code submit_one(struct job *job, struct choice *c, const char *const 
 {
     const struct server_request *r = &job->request;
     uint64_t id;
-    struct text_request t = {.ids = job->prompt.ids,
-                             .n_ids = job->prompt.n,
+    struct text_request t = {.ids = c->prompt->ids,
+                             .n_ids = c->prompt->n,
                              .max_tokens = r->max_tokens,
                              .ignore_eos = r->ignore_eos,
                              .stops = stops,
@@ -565,15 +600,16 @@ static err_code submit_one(struct job *job, struct choice *c, const char *const 
                              .sampling = r->sampling,
                              .n_logprob = r->n_logprob,
                              .tmpl = r->messages ? job->model->tmpl : NULL,
-                             .prompt = job->prompt.text.s,
-                             .tools = job->prompt.tools,
+                             .prompt = c->prompt->text.s,
+                             .tools = c->prompt->tools,
                              .reasoning_budget = r->reasoning_budget,
                              .grammar = job->grammar.kept ? job->grammar.kept->grammar : NULL,
                              .grammar_from = job->grammar.from,
                              .trigger = job->grammar.trigger,
                              .group = job->group,
+                             .follows = c->index > 0,
                              .sink = {.prompt = on_prompt, .part = on_part, .end = on_end, .user = c}};
-    t.sampling.seed += (uint64_t)c->index;
+    t.sampling.seed += (uint64_t)(c->index % server_request_n_each(r)); /* a prompt is answered as if it were alone */
     if (r->n_logprob >= 0 || r->return_ids)
         t.sink.token = on_token;
     pthread_mutex_lock(&job->lock);
@@ -609,12 +645,14 @@ static err_code submit_all(struct job *job, struct err *e)
     return code;
 }
 
-static err_code make_prompt(struct job *job, struct err *e)
+static err_code make_prompts(struct job *job, struct err *e)
 {
     TRY(check_biases(job, e));
-    TRY(prompt_make(&job->prompt, job->model, &job->request, job->vars, job->n_vars, e));
-    TRY(answer_grammar_open(&job->grammar, job->model, &job->prompt, &job->request, e));
-    return check_length(job, e);
+    for (size_t i = 0; i < job->n_prompts; i++) {
+        TRY(prompt_make(&job->prompts[i], job->model, &job->request, i, job->vars, job->n_vars, e));
+        TRY(check_length(job, i, e));
+    }
+    return answer_grammar_open(&job->grammar, job->model, &job->prompts[0], &job->request, e);
 }
 
 /* While it is submitted the texts have a reference, too, which their last end, or what is here, gives up. e NULL: all
@@ -646,7 +684,7 @@ static void begin_submission(struct job *job)
 err_code job_submit(struct job *job, struct err *e)
 {
     begin_submission(job);
-    err_code code = make_prompt(job, e);
+    err_code code = make_prompts(job, e);
     if (code == ERR_OK && job->error.code == ERR_OK)
         code = submit_all(job, e);
     end_submission(job, code == ERR_OK ? NULL : e);

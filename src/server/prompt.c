@@ -4,6 +4,7 @@
 
 #include "base/json_text.h"
 #include "base/mem.h"
+#include "server/request_fields.h"
 
 enum { MAX_VARS = 64 };
 
@@ -269,20 +270,39 @@ static err_code replay(struct prompt *p, const struct served_model *m, const jso
     return code;
 }
 
-err_code prompt_make(struct prompt *p, const struct served_model *m, const struct server_request *r,
+/* What an answer that echoes its prompt begins with: the text as it was sent, or that of the tokens. */
+static err_code add_echo(struct prompt *p, const struct served_model *m, const json_t *prompt, struct err *e)
+{
+    moebius_error error;
+    char *text;
+    size_t n;
+    if (json_is_string(prompt))
+        return bytes_add(&p->text, json_string_value(prompt), json_string_length(prompt), e);
+    if (moebius_detokenize(m->vocab, p->ids, p->n, true, &text, &n, &error) != MOEBIUS_OK)
+        return from_public(e, &error);
+    err_code code = bytes_add(&p->text, text, n, e);
+    moebius_free(text);
+    return code;
+}
+
+err_code prompt_make(struct prompt *p, const struct served_model *m, const struct server_request *r, size_t i,
                      const moebius_template_var *defaults, size_t n_defaults, struct err *e)
 {
+    const json_t *prompt = json_array_get(r->prompts, i);
+    struct field_path path = request_prompt_path(r, i);
     if (r->messages) {
         TRY(prompt_render(p, m, r, defaults, n_defaults, e));
         TRY(add_rendered(p, m, e));
         TRY(add_begun_ids(p, m, e));
         TRY(replay(p, m, r->messages, e));
-    } else if (r->ids) {
-        TRY(prompt_take_ids(p, m, "prompt", r->ids, e));
+    } else if (json_is_array(prompt)) {
+        TRY(prompt_take_ids(p, m, path.s, prompt, e));
     } else {
-        TRY(add_raw(p, m, r->text, e));
+        TRY(add_raw(p, m, prompt, e));
     }
-    return p->n ? ERR_OK : err_set(e, ERR_USAGE, "the prompt is empty, and this model has no token that begins a text");
+    if (!p->n)
+        return err_set(e, ERR_USAGE, "%s: empty, and this model has no token that begins a text", path.s);
+    return r->echo ? add_echo(p, m, prompt, e) : ERR_OK;
 }
 
 void prompt_close(struct prompt *p)

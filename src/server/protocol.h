@@ -11,7 +11,8 @@
 
 /* What happens to one of the answers to a request, in order. */
 enum answer_event_kind {
-    ANSWER_BEGIN, /* the prompt was accepted; comes once, before all others. usage: n_prompt, and n_cached if known */
+    ANSWER_BEGIN,  /* the prompt was accepted; comes once, before all others. usage: n_prompt, and n_cached if known */
+    ANSWER_PROMPT, /* text: the prompt, before all else of its choice; only where the request wants it echoed */
     ANSWER_PROGRESS,  /* more of the prompt is done. usage.prompt_s: since it began */
     ANSWER_REASONING, /* text */
     ANSWER_CONTENT,   /* text */
@@ -19,7 +20,7 @@ enum answer_event_kind {
     ANSWER_ARGUMENTS, /* text: more of the JSON of the call's arguments */
     ANSWER_CALL_END,  /* the call is whole; one without it was cut by the answer's end */
     ANSWER_TOKEN,     /* a token, before its text; only where the request wants log-probabilities or ids */
-    ANSWER_END,       /* finish and usage; each choice has its own */
+    ANSWER_END,       /* finish and usage; each choice has its own, of which one counts the prompt */
     ANSWER_FAILED,    /* error, of the whole request; nothing follows */
 };
 
@@ -71,6 +72,7 @@ struct gathered_call {
     bool is_whole;          /* else the answer's end cut it, and the arguments are no JSON */
 };
 struct gathered_choice {
+    struct bytes prompt; /* ANSWER_PROMPT */
     struct bytes reasoning, content;
     struct gathered_call *calls; /* [n_calls], owned */
     size_t n_calls;

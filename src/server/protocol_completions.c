@@ -3,6 +3,8 @@
 #include "base/json_text.h"
 #include "server/writer.h"
 
+enum { MAX_ANSWERS = 1024 }; /* to all prompts of a request */
+
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
 static bool is_ids(const json_t *value)
@@ -15,22 +17,32 @@ static bool is_ids(const json_t *value)
     return good;
 }
 
-/* A text, token ids, or a list of one of these. */
+/* A text, token ids, or a list of these. */
 static err_code set_prompt(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
+    static const char expected[] = "a text, or a list of tokens' ids";
     const json_t *first = json_array_get(value, 0);
     bool is_list = json_is_string(first) || json_is_array(first);
-    if (is_list && json_array_size(value) > 1)
-        return err_set(e, ERR_USAGE, "%s: %zu prompts; expected one, as a request has one prompt", path,
-                       json_array_size(value));
-    if (is_list)
-        value = json_array_get(value, 0);
-    if (json_is_string(value))
-        r->text = json_incref(value);
-    else if (is_ids(value))
-        r->ids = json_incref(value);
-    else
-        return request_expected(e, path, value, "a text, or a list of tokens' ids");
+    size_t n = is_list ? json_array_size(value) : 1;
+    if (n > MAX_ANSWERS)
+        return err_set(e, ERR_USAGE, "%s: %zu prompts; expected at most %d", path, n, MAX_ANSWERS);
+    json_decref(r->prompts);
+    if (!(r->prompts = is_list ? json_incref(value) : json_pack("[O]", value)))
+        return err_nomem(e, 0, path);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *prompt = json_array_get(r->prompts, i);
+        if (!json_is_string(prompt) && !is_ids(prompt))
+            return request_expected(e, request_prompt_path(r, i).s, prompt, expected);
+    }
+    return ERR_OK;
+}
+
+/* Each prompt has n answers, which OpenAI's interface could choose among more. */
+static err_code set_best_of(struct server_request *r, const char *path, json_t *value, struct err *e)
+{
+    json_int_t n = json_integer_value(json_object_get(r->body, "n"));
+    if (!json_is_number(value) || json_number_value(value) > (double)(n > 1 ? n : 1))
+        return request_expected(e, path, value, "n or less, as this server gives all the answers that it makes");
     return ERR_OK;
 }
 
@@ -38,16 +50,22 @@ static err_code parse(struct server_request *r, json_t *body, struct err *e)
 {
     static const struct request_field fields[] = {
         FIELD_SETTER("prompt", set_prompt),
+        FIELD_SETTER("best_of", set_best_of),
         FIELD_FLAG("echo", echo),
         FIELD_SETTER("response_format", request_set_response_format),
         FIELD_NONE("suffix", "text goes on at its end only"),
     };
     TRY(request_take_body(r, body, e));
     TRY(REQUEST_READ_FIELDS(r, "", body, fields, e));
-    if (!r->text && !r->ids)
+    if (!r->prompts)
         return request_expected(e, "prompt", NULL, "a text, or a list of tokens' ids");
-    if (r->echo && (r->ids || r->n_logprob >= 0))
-        return err_set(e, ERR_USAGE, "echo: expected false where the prompt is of token ids, and with logprobs");
+    if (r->echo && r->n_logprob >= 0)
+        return err_set(e, ERR_USAGE, "echo: expected false with logprobs");
+    int64_t n_prompts = server_request_n_prompts(r), n_each = r->n_choices;
+    if (n_each * n_prompts > MAX_ANSWERS)
+        return err_set(e, ERR_USAGE, "n: %lld answers to each of %lld prompts; expected at most %d answers",
+                       (long long)n_each, (long long)n_prompts, MAX_ANSWERS);
+    r->n_choices = n_each * n_prompts;
     return request_check(r, e);
 }
 
@@ -106,15 +124,6 @@ static json_t *make_chunk(struct answer_writer *w, int64_t choice, json_t *text,
     return json_unless(bad, make_answer(&w->head, json_pack("[o]", one)));
 }
 
-static err_code begin(struct answer_writer *w, struct bytes *out, struct err *e)
-{
-    if (!w->r->echo)
-        return ERR_OK;
-    for (int64_t i = 0; i < w->r->n_choices; i++)
-        TRY(writer_send(out, NULL, make_chunk(w, i, json_incref(w->r->text), NULL), e));
-    return ERR_OK;
-}
-
 static err_code end(struct answer_writer *w, const struct answer_event *event, struct bytes *out, struct err *e)
 {
     answer_usage_add(&w->usage, &event->usage);
@@ -135,13 +144,14 @@ static err_code end(struct answer_writer *w, const struct answer_event *event, s
 static err_code tell(struct answer_writer *w, const struct answer_event *event, struct bytes *out, struct err *e)
 {
     switch (event->kind) {
-    case ANSWER_BEGIN: return begin(w, out, e);
+    case ANSWER_PROMPT:
     case ANSWER_REASONING:
     case ANSWER_CONTENT:
         return writer_send(out, NULL, make_chunk(w, event->choice, json_text(event->text, event->n), NULL), e);
     case ANSWER_TOKEN: return writer_add_token(w, event, e);
     case ANSWER_END: return end(w, event, out, e);
     case ANSWER_FAILED: return writer_send(out, NULL, openai_error(server_http_status(event->error), event->error), e);
+    case ANSWER_BEGIN:
     case ANSWER_PROGRESS:
     case ANSWER_CALL:
     case ANSWER_ARGUMENTS:
@@ -150,12 +160,10 @@ static err_code tell(struct answer_writer *w, const struct answer_event *event, 
     return ERR_OK;
 }
 
-static json_t *whole_text(const struct server_request *r, const struct gathered_choice *c)
+static json_t *whole_text(const struct gathered_choice *c)
 {
     struct bytes all = {0};
-    err_code code = ERR_OK;
-    if (r->echo)
-        code = bytes_add(&all, json_string_value(r->text), json_string_length(r->text), NULL);
+    err_code code = bytes_add(&all, c->prompt.s, c->prompt.n, NULL);
     if (code == ERR_OK)
         code = bytes_add(&all, c->reasoning.s, c->reasoning.n, NULL);
     if (code == ERR_OK)
@@ -174,7 +182,7 @@ static json_t *whole(const struct server_request *r, const struct answer_head *h
         int64_t offset = 0;
         const struct gathered_choice *c = &choices[i];
         bad |= json_array_append_new(
-            all, make_choice(r, i, whole_text(r, c), c->logprobs, c->ids, &offset, openai_finish(c->finish)));
+            all, make_choice(r, i, whole_text(c), c->logprobs, c->ids, &offset, openai_finish(c->finish)));
     }
     struct answer_usage usage = answer_usage_all(choices, r->n_choices);
     json_t *answer = make_answer(head, all);

@@ -19,6 +19,8 @@ struct field_path {
 };
 /* The path of a member, of an array's element, or of both: [i] only where i >= 0, the name only unless it is NULL. */
 struct field_path field_path(const char *parent, long i, const char *name);
+/* Of prompt i: "messages", "prompt", or where there are several "prompt[2]". */
+struct field_path request_prompt_path(const struct server_request *r, size_t i);
 
 enum field_kind {
     /* a value for the member of struct server_request at `offset`, numbers from min to max */

@@ -120,7 +120,7 @@ static err_code count(struct call *c, struct served_model *m, struct err *e)
     const struct server_options *o = c->server->options;
     struct prompt p = {0};
     const char *object = c->protocol == &protocol_responses ? "response.input_tokens" : NULL;
-    err_code code = prompt_make(&p, m, &c->request, o->vars, o->n_vars, e);
+    err_code code = prompt_make(&p, m, &c->request, 0, o->vars, o->n_vars, e);
     if (code == ERR_OK)
         code = reply(c, json_pack("{s:s*, s:I}", "object", object, "input_tokens", (json_int_t)p.n));
     prompt_close(&p);

@@ -1,5 +1,6 @@
 #include "server/writer.h"
 
+#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -122,17 +123,16 @@ void open_call_close(struct open_call *call)
 
 void answer_usage_add(struct answer_usage *all, const struct answer_usage *one)
 {
-    if (all->n_prompt == 0) {
-        *all = *one;
-        return;
-    }
+    all->n_prompt += one->n_prompt;
+    all->n_cached += one->n_cached;
     all->n_answer += one->n_answer;
     all->n_reasoning += one->n_reasoning;
     all->n_substituted += one->n_substituted;
     all->n_guess += one->n_guess;
     all->n_guess_right += one->n_guess_right;
-    if (all->answer_s < one->answer_s)
-        all->answer_s = one->answer_s; /* they run beside each other */
+    all->prompt_s = fmax(all->prompt_s, one->prompt_s); /* they run beside each other */
+    all->answer_s = fmax(all->answer_s, one->answer_s);
+    all->queue_s = fmax(all->queue_s, one->queue_s);
 }
 
 struct answer_usage answer_usage_all(const struct gathered_choice *choices, int64_t n)

@@ -58,7 +58,7 @@ MUST_USE err_code open_call_begin(struct open_call *call, const struct answer_ev
 MUST_USE err_code open_call_add(struct open_call *call, const struct answer_event *event, struct err *e);
 void open_call_close(struct open_call *call); /* leaves it empty */
 
-/* Adds what one choice took to what all took: the prompt counts once. */
+/* Adds what one choice took to what all took. */
 void answer_usage_add(struct answer_usage *all, const struct answer_usage *one);
 struct answer_usage answer_usage_all(const struct gathered_choice *choices, int64_t n);
 

@@ -118,9 +118,10 @@ bool texts_is_streaming(const struct texts *x)
 /* Notes a new text; ERR_LIMIT: there are too many. */
 static err_code enter(struct texts *x, struct text *t, struct err *e)
 {
+    bool is_full = x->n_live >= x->options.n_texts + x->options.n_queue;
     if (atomic_load(&x->is_stopped))
         return err_set(e, ERR_CANCELLED, "no more texts are taken");
-    if (x->n_live >= x->options.n_texts + x->options.n_queue) {
+    if (is_full && !t->request.follows) {
         x->told.n_refused++;
         return err_set(e, ERR_LIMIT, "%zu texts wait already: try again later", x->options.n_queue);
     }

@@ -110,6 +110,7 @@ struct text_request {
     enum text_grammar_from grammar_from;
     const char *trigger; /* of TEXT_GRAMMAR_FROM_TRIGGER */
     uint64_t group;      /* texts of several groups that wait take turns */
+    bool follows;        /* another one came first of what somebody asks at once: it is taken, however many wait */
     struct text_sink sink;
 };
 

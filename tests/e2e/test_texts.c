@@ -40,6 +40,7 @@ struct job {
     moebius_logit_bias biases[2];
     int n_biases;
     int n_logprob;
+    bool follows;
 
     uint64_t id;
     int64_t cancel_after; /* tokens; -1: never */
@@ -113,6 +114,7 @@ static struct text_request request_of(struct job *j)
                                  .n_logprob = j->n_logprob,
                                  .reasoning_budget = -1,
                                  .group = j->group,
+                                 .follows = j->follows,
                                  .sink = {.prompt = on_prompt, .token = on_token, .end = on_end, .user = j}};
 }
 
@@ -451,8 +453,9 @@ static void a_full_queue_refuses(void **state)
     assert_int_equal(submit(x, &jobs[3], &e), ERR_LIMIT);
     assert_string_equal(e.text, "2 texts wait already: try again later");
     assert_int_equal(texts_stats(x).n_waiting, 3);
-    run(x);
+    jobs[3].follows = true;
     must_submit(x, &jobs[3]);
+    assert_int_equal(texts_stats(x).n_waiting, 4);
     run(x);
     long_one = jobs[0];
     long_one.n_ids = 301;

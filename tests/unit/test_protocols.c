@@ -126,8 +126,7 @@ static json_t *dump_request(const struct server_request *r)
     json_t *out = json_object(), *sampling = dump_sampling(&r->sampling);
     add(out, "model", json_string(r->model ? r->model : ""), !r->model);
     add_json(out, "messages", r->messages);
-    add_json(out, "text", r->text);
-    add_json(out, "ids", r->ids);
+    add_json(out, "prompts", r->prompts);
     add_json(out, "tools", r->tools);
     add_json(out, "loaded", r->loaded);
     add_json(out, "tool_kinds", r->tool_kinds);
@@ -191,8 +190,8 @@ struct event_store {
  * tokens: "token": [[PIECE, ID, LOGPROB], ...]. */
 static struct answer_event read_event(const json_t *line, struct event_store *store)
 {
-    static const char *const kinds[] = {"begin",     "progress", "reasoning", "content", "call",
-                                        "arguments", "call_end", "token",     "end",     "failed"};
+    static const char *const kinds[] = {"begin",     "prompt",   "progress", "reasoning", "content", "call",
+                                        "arguments", "call_end", "token",    "end",       "failed"};
     static const char *const finishes[] = {"stop", "stop_string", "length", "tool_calls"};
     struct answer_event event = {.choice = int_of(line, "choice"),
                                  .text = text_of(line, "text"),
@@ -438,13 +437,16 @@ static const struct refusal {
     {&protocol_chat, "{" USER ",\"continue_final_message\":true}",
      "continue_final_message: the last message is no text of the assistant's"},
     {&protocol_completions, "{}", "prompt: missing; expected a text, or a list of tokens' ids"},
-    {&protocol_completions, "{\"prompt\":[\"a\",\"b\"]}",
-     "prompt: 2 prompts; expected one, as a request has one prompt"},
+    {&protocol_completions, "{\"prompt\":[]}", "prompt: an empty list; expected a text, or a list of tokens' ids"},
+    {&protocol_completions, "{\"prompt\":[\"a\",[]]}",
+     "prompt[1]: an empty list; expected a text, or a list of tokens' ids"},
+    {&protocol_completions, "{\"prompt\":[[1],[2],3]}", "prompt[2]: 3; expected a text, or a list of tokens' ids"},
+    {&protocol_completions, "{\"prompt\":[\"a\",\"b\"],\"n\":2,\"best_of\":3}",
+     "best_of: 3; expected n or less, as this server gives all the answers that it makes"},
     {&protocol_completions, "{\"prompt\":[1,-2]}", "prompt: a list; expected a text, or a list of tokens' ids"},
     {&protocol_completions, "{\"prompt\":\"x\",\"suffix\":\"y\"}",
      "suffix: not supported: text goes on at its end only"},
-    {&protocol_completions, "{\"prompt\":\"x\",\"echo\":true,\"logprobs\":1}",
-     "echo: expected false where the prompt is of token ids, and with logprobs"},
+    {&protocol_completions, "{\"prompt\":\"x\",\"echo\":true,\"logprobs\":1}", "echo: expected false with logprobs"},
     {&protocol_responses, "{\"input\":\"x\",\"previous_response_id\":\"resp_1\"}",
      "previous_response_id: not supported: send the whole conversation as input, as this server keeps no responses"},
     {&protocol_responses, "{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}",
@@ -480,6 +482,19 @@ static void what_cannot_be_honoured_is_refused_by_name(void **state)
         assert_string_equal(e.text, c->sentence);
         server_request_close(&r);
     }
+}
+
+static void a_request_has_a_bounded_number_of_answers(void **state)
+{
+    struct server_request r;
+    struct err e = {0};
+    json_t *body = parse_json("{\"n\":64,\"prompt\":[]}");
+    for (int i = 0; i < 17; i++)
+        json_array_append_new(json_object_get(body, "prompt"), json_string("x"));
+    server_request_init(&r);
+    assert_int_equal(protocol_completions.parse(&r, body, &e), ERR_USAGE);
+    assert_string_equal(e.text, "n: 64 answers to each of 17 prompts; expected at most 1024 answers");
+    server_request_close(&r);
 }
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
@@ -603,6 +618,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_case_is_told_as_its_file_says),
                                        cmocka_unit_test(what_cannot_be_honoured_is_refused_by_name),
+                                       cmocka_unit_test(a_request_has_a_bounded_number_of_answers),
                                        cmocka_unit_test(errors_have_the_form_of_each_protocol),
                                        cmocka_unit_test(a_field_and_a_long_prompt_are_recognised),
                                        cmocka_unit_test(the_last_items_are_kept_within_bounds)};
