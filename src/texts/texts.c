@@ -201,7 +201,7 @@ void texts_end(struct texts *x, struct text *t, enum text_end why, const struct 
     if (error)
         t->error = *error;
     prefix_entry_close(&x->index, &t->entry);
-    kept_add(&x->kept, &t->session);
+    kept_add(&x->kept, &t->session, &t->scores);
     forget(x, t);
     x->stats.n_ended[why]++;
     text_tell_end(t, &x->setup);
