@@ -469,6 +469,7 @@ MOEBIUS_API const char *moebius_token_piece(const moebius_vocab *vocab, int32_t 
 MOEBIUS_API bool moebius_token_is_end(const moebius_vocab *vocab, int32_t id); /* the token ends a text or a turn */
 MOEBIUS_API int32_t moebius_vocab_size(const moebius_vocab *vocab);            /* valid ids are below this */
 MOEBIUS_API int32_t moebius_token_bos(const moebius_vocab *vocab);             /* -1: there is none */
+MOEBIUS_API int32_t moebius_token_eos(const moebius_vocab *vocab);             /* -1: there is none */
 MOEBIUS_API bool moebius_vocab_adds_bos(const moebius_vocab *vocab);           /* texts begin with it */
 MOEBIUS_API void moebius_free(void *p);                                        /* accepts NULL */
 

@@ -79,6 +79,11 @@ int32_t moebius_token_bos(const moebius_vocab *vocab)
     return tokenizer_bos(vocab->tokenizer);
 }
 
+int32_t moebius_token_eos(const moebius_vocab *vocab)
+{
+    return tokenizer_eos(vocab->tokenizer);
+}
+
 bool moebius_vocab_adds_bos(const moebius_vocab *vocab)
 {
     return tokenizer_adds_bos(vocab->tokenizer);

@@ -140,10 +140,17 @@ static struct answer_event begin_event(const struct job *job, size_t n_cached)
     return event;
 }
 
-static void tell_prompt(const struct choice *c)
+/* tokens: as in ANSWER_PROMPT; NULL: none. */
+static void tell_prompt(const struct choice *c, const struct answer_logprob *tokens, int n_top)
 {
-    const struct bytes *text = &c->prompt->text;
-    tell(c->job, &(struct answer_event){.kind = ANSWER_PROMPT, .choice = c->index, .text = text->s, .n = text->n});
+    const struct prompt *p = c->prompt;
+    tell(c->job, &(struct answer_event){.kind = ANSWER_PROMPT,
+                                        .choice = c->index,
+                                        .text = p->text.s,
+                                        .n = p->text.n,
+                                        .token = tokens,
+                                        .n_top = n_top,
+                                        .n_tok = tokens ? p->n : 0});
 }
 
 static void tell_begin(struct job *job, size_t n_cached)
@@ -153,8 +160,9 @@ static void tell_begin(struct job *job, size_t n_cached)
     job->has_begun = true;
     const struct answer_event event = begin_event(job, n_cached);
     tell(job, &event);
-    for (int64_t i = 0; i < job->request.n_choices && job->request.echo; i++)
-        tell_prompt(&job->choices[i]);
+    bool is_echoed = job->request.echo && job->request.n_logprob < 0; /* else with its log-probabilities */
+    for (int64_t i = 0; i < job->request.n_choices && is_echoed; i++)
+        tell_prompt(&job->choices[i], NULL, 0);
 }
 
 /* ---- pieces of text -------------------------------------------------------------------------------------------- */
@@ -267,8 +275,28 @@ static void on_prompt(void *user, size_t n_done, size_t n_cached, size_t n_promp
 static struct answer_logprob named(const struct job *job, int32_t id, double logprob)
 {
     struct answer_logprob l = {.id = id, .logprob = logprob};
-    l.piece = moebius_token_piece(job->model->vocab, id, true, &l.n_piece);
+    if (id >= 0)
+        l.piece = moebius_token_piece(job->model->vocab, id, true, &l.n_piece);
     return l;
+}
+
+static void on_scored(void *user, const moebius_logprob *scores, size_t n_prompt)
+{
+    struct err e = {0};
+    struct choice *c = user;
+    int n_top = c->job->request.n_logprob;
+    size_t n = n_prompt * (1 + (size_t)n_top);
+    struct answer_logprob *tokens = mem_calloc(n, sizeof *tokens);
+    for (size_t i = 0; tokens && i < n; i++)
+        tokens[i] = named(c->job, scores[i].id, scores[i].logprob);
+    pthread_mutex_lock(&c->job->lock);
+    tell_begin(c->job, 0);
+    if (tokens)
+        tell_prompt(c, tokens, n_top);
+    else
+        fail(c->job, (err_nomem(&e, n * sizeof *tokens, "a prompt's tokens"), &e));
+    pthread_mutex_unlock(&c->job->lock);
+    mem_free(tokens);
 }
 
 static void on_token(void *user, const struct text_token *token)
@@ -477,7 +505,7 @@ static void on_end(void *user, const struct text_result *result)
 static err_code check_length(struct job *job, size_t i, struct err *e)
 {
     int64_t n = (int64_t)job->prompts[i].n, max = job->model->facts.n_ctx;
-    if (n < max)
+    if (n < max || (n == max && job->request.max_tokens == 0))
         return ERR_OK;
     server_set_overflow(e, n, max - 1);
     if (job->n_prompts > 1)
@@ -591,24 +619,26 @@ static err_code submit_one(struct job *job, struct choice *c, const char *const 
 {
     const struct server_request *r = &job->request;
     uint64_t id;
-    struct text_request t = {.ids = c->prompt->ids,
-                             .n_ids = c->prompt->n,
-                             .max_tokens = r->max_tokens,
-                             .ignore_eos = r->ignore_eos,
-                             .stops = stops,
-                             .n_stops = json_array_size(r->stops),
-                             .sampling = r->sampling,
-                             .n_logprob = r->n_logprob,
-                             .tmpl = r->messages ? job->model->tmpl : NULL,
-                             .prompt = c->prompt->text.s,
-                             .tools = c->prompt->tools,
-                             .reasoning_budget = r->reasoning_budget,
-                             .grammar = job->grammar.kept ? job->grammar.kept->grammar : NULL,
-                             .grammar_from = job->grammar.from,
-                             .trigger = job->grammar.trigger,
-                             .group = job->group,
-                             .follows = c->index > 0,
-                             .sink = {.prompt = on_prompt, .part = on_part, .end = on_end, .user = c}};
+    struct text_request t = {
+        .ids = c->prompt->ids,
+        .n_ids = c->prompt->n,
+        .max_tokens = r->max_tokens,
+        .ignore_eos = r->ignore_eos,
+        .stops = stops,
+        .n_stops = json_array_size(r->stops),
+        .sampling = r->sampling,
+        .n_logprob = r->n_logprob,
+        .scores_prompt = r->echo,
+        .tmpl = r->messages ? job->model->tmpl : NULL,
+        .prompt = c->prompt->text.s,
+        .tools = c->prompt->tools,
+        .reasoning_budget = r->reasoning_budget,
+        .grammar = job->grammar.kept ? job->grammar.kept->grammar : NULL,
+        .grammar_from = job->grammar.from,
+        .trigger = job->grammar.trigger,
+        .group = job->group,
+        .follows = c->index > 0,
+        .sink = {.prompt = on_prompt, .scored = on_scored, .part = on_part, .end = on_end, .user = c}};
     t.sampling.seed += (uint64_t)(c->index % server_request_n_each(r)); /* a prompt is answered as if it were alone */
     if (r->n_logprob >= 0 || r->return_ids)
         t.sink.token = on_token;

@@ -12,7 +12,8 @@
 /* What happens to one of the answers to a request, in order. */
 enum answer_event_kind {
     ANSWER_BEGIN,  /* the prompt was accepted; comes once, before all others. usage: n_prompt, and n_cached if known */
-    ANSWER_PROMPT, /* text: the prompt, before all else of its choice; only where the request wants it echoed */
+    ANSWER_PROMPT, /* text: the prompt, before all else of its choice; only where the request wants it echoed. With
+                      log-probabilities also token */
     ANSWER_PROGRESS,  /* more of the prompt is done. usage.prompt_s: since it began */
     ANSWER_REASONING, /* text */
     ANSWER_CONTENT,   /* text */
@@ -34,10 +35,10 @@ struct answer_usage {
 };
 
 struct answer_logprob {
-    const char *piece; /* the token's bytes [n_piece] */
+    const char *piece; /* the token's bytes [n_piece]; borrowed from the vocabulary */
     size_t n_piece;
     int32_t id;
-    double logprob;
+    double logprob; /* NaN: it has none */
 };
 
 struct answer_event {
@@ -50,6 +51,7 @@ struct answer_event {
     int64_t n_done, n_all, n_cached;    /* ANSWER_PROGRESS: tokens of the prompt */
     const struct answer_logprob *token; /* ANSWER_TOKEN: the token, and behind it [n_top] the likeliest */
     int n_top;
+    size_t n_tok;              /* ANSWER_PROMPT: `token` is [n_tok][1 + n_top], of likeliest that have id -1 are none */
     enum answer_finish finish; /* ANSWER_END */
     const char *stop;          /* the string, of FINISH_STOP_STRING */
     struct answer_usage usage;
@@ -72,7 +74,10 @@ struct gathered_call {
     bool is_whole;          /* else the answer's end cut it, and the arguments are no JSON */
 };
 struct gathered_choice {
-    struct bytes prompt; /* ANSWER_PROMPT */
+    struct bytes prompt;                  /* ANSWER_PROMPT */
+    struct answer_logprob *prompt_tokens; /* [n_prompt_tok][1 + n_prompt_top], owned; NULL: none */
+    size_t n_prompt_tok;
+    int n_prompt_top;
     struct bytes reasoning, content;
     struct gathered_call *calls; /* [n_calls], owned */
     size_t n_calls;

@@ -37,20 +37,21 @@ static err_code set_prompt(struct server_request *r, const char *path, json_t *v
     return ERR_OK;
 }
 
-/* Each prompt has n answers, which OpenAI's interface could choose among more. */
-static err_code set_best_of(struct server_request *r, const char *path, json_t *value, struct err *e)
+/* Each prompt has n answers; OpenAI's interface could choose these among more, which at temperature 0 are the same. */
+static err_code check_best_of(const struct server_request *r, struct err *e)
 {
-    json_int_t n = json_integer_value(json_object_get(r->body, "n"));
-    if (!json_is_number(value) || json_number_value(value) > (double)(n > 1 ? n : 1))
-        return request_expected(e, path, value, "n or less, as this server gives all the answers that it makes");
-    return ERR_OK;
+    const json_t *value = json_object_get(r->body, "best_of");
+    bool is_fine = !value || json_is_null(value) || r->sampling.temperature == 0;
+    if (is_fine || (json_is_number(value) && json_number_value(value) <= (double)r->n_choices))
+        return ERR_OK;
+    return request_expected(e, "best_of", value, "n or less, as this server gives all the answers that it makes");
 }
 
 static err_code parse(struct server_request *r, json_t *body, struct err *e)
 {
     static const struct request_field fields[] = {
         FIELD_SETTER("prompt", set_prompt),
-        FIELD_SETTER("best_of", set_best_of),
+        FIELD_IGNORED("best_of"), /* below */
         FIELD_FLAG("echo", echo),
         FIELD_SETTER("response_format", request_set_response_format),
         FIELD_NONE("suffix", "text goes on at its end only"),
@@ -59,8 +60,7 @@ static err_code parse(struct server_request *r, json_t *body, struct err *e)
     TRY(REQUEST_READ_FIELDS(r, "", body, fields, e));
     if (!r->prompts)
         return request_expected(e, "prompt", NULL, "a text, or a list of tokens' ids");
-    if (r->echo && r->n_logprob >= 0)
-        return err_set(e, ERR_USAGE, "echo: expected false with logprobs");
+    TRY(check_best_of(r, e));
     int64_t n_prompts = server_request_n_prompts(r), n_each = r->n_choices;
     if (n_each * n_prompts > MAX_ANSWERS)
         return err_set(e, ERR_USAGE, "n: %lld answers to each of %lld prompts; expected at most %d answers",
@@ -71,25 +71,58 @@ static err_code parse(struct server_request *r, json_t *body, struct err *e)
 
 /* ---- answers --------------------------------------------------------------------------------------------------- */
 
+/* Characters that begin in a token, which may be a part of one. */
+static int64_t count_chars(const json_t *token)
+{
+    const json_t *bytes = json_object_get(token, "bytes");
+    int64_t n = 0;
+    for (size_t i = 0; i < json_array_size(bytes); i++)
+        n += (json_integer_value(json_array_get(bytes, i)) & 0xc0) != 0x80;
+    return n;
+}
+
+/* Where the first token of a prompt begins in its text: before it, where the tokens say more than the text, as those
+ * that the tokenizer puts in front of it do. */
+static int64_t first_offset(const char *text, size_t n, const json_t *tokens)
+{
+    int64_t offset = 0;
+    for (size_t i = 0; i < n; i++)
+        offset += ((unsigned char)text[i] & 0xc0) != 0x80;
+    for (size_t i = 0; i < json_array_size(tokens); i++)
+        offset -= count_chars(json_array_get(tokens, i));
+    return offset;
+}
+
+/* The likeliest tokens with their log-probabilities, and the token itself. Of several with the same text, as parts of
+ * characters have, the likeliest counts. NULL of the first token of a prompt: null. */
+static json_t *top_of(const json_t *token)
+{
+    const json_t *likeliest = json_object_get(token, "top_logprobs");
+    json_t *top = json_object();
+    int bad = !top;
+    for (size_t k = 0; k <= json_array_size(likeliest); k++) {
+        const json_t *one = k < json_array_size(likeliest) ? json_array_get(likeliest, k) : token;
+        const char *text = json_string_value(json_object_get(one, "token"));
+        if (!json_object_get(top, text))
+            bad |= json_object_set(top, text, json_object_get(one, "logprob"));
+    }
+    return json_unless(bad, top);
+}
+
 /* OpenAI's older form of log-probabilities: lists beside each other. *offset: where the first token begins in the
- * text; moves on. */
+ * text, in characters; moves on. */
 static json_t *list_logprobs(const json_t *tokens, int64_t *offset)
 {
     json_t *texts = json_array(), *logprobs = json_array(), *tops = json_array(), *offsets = json_array();
     int bad = 0;
     for (size_t i = 0; i < json_array_size(tokens); i++) {
-        const json_t *token = json_array_get(tokens, i), *likeliest = json_object_get(token, "top_logprobs");
-        json_t *text = json_object_get(token, "token"), *top = json_object();
-        for (size_t k = 0; k < json_array_size(likeliest); k++) {
-            const json_t *one = json_array_get(likeliest, k);
-            bad |=
-                json_object_set(top, json_string_value(json_object_get(one, "token")), json_object_get(one, "logprob"));
-        }
-        bad |= json_array_append(texts, text);
-        bad |= json_array_append(logprobs, json_object_get(token, "logprob"));
-        bad |= json_array_append_new(tops, top);
-        bad |= json_array_append_new(offsets, json_integer(*offset));
-        *offset += (int64_t)json_string_length(text);
+        const json_t *token = json_array_get(tokens, i);
+        json_t *logprob = json_object_get(token, "logprob");
+        bad |= json_array_append(texts, json_object_get(token, "token"));
+        bad |= json_array_append(logprobs, logprob);
+        bad |= json_array_append_new(tops, json_is_null(logprob) ? json_null() : top_of(token));
+        bad |= json_array_append_new(offsets, json_integer(*offset > 0 ? *offset : 0));
+        *offset += count_chars(token);
     }
     return json_unless(bad, json_pack("{s:o,s:o,s:o,s:o}", "tokens", texts, "token_logprobs", logprobs, "top_logprobs",
                                       tops, "text_offset", offsets));
@@ -124,6 +157,17 @@ static json_t *make_chunk(struct answer_writer *w, int64_t choice, json_t *text,
     return json_unless(bad, make_answer(&w->head, json_pack("[o]", one)));
 }
 
+static err_code tell_prompt(struct answer_writer *w, const struct answer_event *event, struct bytes *out, struct err *e)
+{
+    struct told_choice *c = &w->choices[event->choice];
+    json_t *tokens = openai_logprobs(event->token, event->n_tok, event->n_top);
+    c->text_off = first_offset(event->text, event->n, tokens);
+    int bad = !tokens || json_array_extend(c->tokens, tokens);
+    json_decref(tokens);
+    json_t *text = json_text(event->text, event->n);
+    return writer_send(out, NULL, json_unless(bad, make_chunk(w, event->choice, text, NULL)), e);
+}
+
 static err_code end(struct answer_writer *w, const struct answer_event *event, struct bytes *out, struct err *e)
 {
     answer_usage_add(&w->usage, &event->usage);
@@ -144,7 +188,7 @@ static err_code end(struct answer_writer *w, const struct answer_event *event, s
 static err_code tell(struct answer_writer *w, const struct answer_event *event, struct bytes *out, struct err *e)
 {
     switch (event->kind) {
-    case ANSWER_PROMPT:
+    case ANSWER_PROMPT: return tell_prompt(w, event, out, e);
     case ANSWER_REASONING:
     case ANSWER_CONTENT:
         return writer_send(out, NULL, make_chunk(w, event->choice, json_text(event->text, event->n), NULL), e);
@@ -179,10 +223,13 @@ static json_t *whole(const struct server_request *r, const struct answer_head *h
     json_t *all = json_array();
     int bad = 0;
     for (int64_t i = 0; i < r->n_choices; i++) {
-        int64_t offset = 0;
         const struct gathered_choice *c = &choices[i];
+        json_t *tokens = openai_logprobs(c->prompt_tokens, c->n_prompt_tok, c->n_prompt_top);
+        int64_t offset = c->prompt_tokens ? first_offset(c->prompt.s, c->prompt.n, tokens) : 0;
+        bad |= !tokens || (c->logprobs && json_array_extend(tokens, c->logprobs));
         bad |= json_array_append_new(
-            all, make_choice(r, i, whole_text(c), c->logprobs, c->ids, &offset, openai_finish(c->finish)));
+            all, make_choice(r, i, whole_text(c), tokens, c->ids, &offset, openai_finish(c->finish)));
+        json_decref(tokens);
     }
     struct answer_usage usage = answer_usage_all(choices, r->n_choices);
     json_t *answer = make_answer(head, all);

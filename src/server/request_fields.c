@@ -411,7 +411,7 @@ static const struct request_field shared[] = {
     NEUTRAL("skip_special_tokens", 1, 1, "true"),
     FIELD_NONE("stop_token_ids", "use stop"),
     FIELD_NONE("bad_words", "use logit_bias"),
-    FIELD_NONE("prompt_logprobs", "only the answer's tokens have log-probabilities"),
+    FIELD_NONE("prompt_logprobs", "use echo and logprobs, in a request of completions"),
     FIELD_NONE("logits_processors", "use the sampling fields"),
     FIELD_NONE("truncate_prompt_tokens", "a prompt that is too long is refused"),
 

@@ -38,6 +38,7 @@ static const struct route routes[] = {
     ROUTE("GET", "/api/version", route_ollama_version, &protocol_ollama_chat, QUICK),
     ROUTE("POST", "/tokenize", route_tokenize, NULL, 0),
     ROUTE("POST", "/detokenize", route_detokenize, NULL, 0),
+    ROUTE("GET", "/tokenizer_info", route_tokenizer_info, NULL, 0),
     ROUTE("POST", "/apply-template", route_apply_template, &protocol_chat, 0),
     ROUTE("GET", "/props", route_props, NULL, QUICK),
     ROUTE("GET", "/slots", route_slots, NULL, QUICK),

@@ -179,9 +179,9 @@ json_t *openai_timings(const struct answer_usage *u)
 /* ---- tokens ---------------------------------------------------------------------------------------------------- */
 
 /* JSON has no infinity; OpenAI stands -9999 for it. */
-static double finite(double logprob)
+static json_t *number_of(double logprob)
 {
-    return logprob > -9999 ? logprob : -9999;
+    return isnan(logprob) ? json_null() : json_real(fmax(logprob, -9999));
 }
 
 json_t *writer_byte_list(const char *bytes, size_t n)
@@ -195,8 +195,8 @@ json_t *writer_byte_list(const char *bytes, size_t n)
 
 static json_t *one_logprob(const struct answer_logprob *token)
 {
-    return json_pack("{s:o,s:f,s:o}", "token", json_text(token->piece, token->n_piece), "logprob",
-                     finite(token->logprob), "bytes", writer_byte_list(token->piece, token->n_piece));
+    return json_pack("{s:o,s:o,s:o}", "token", json_text(token->piece, token->n_piece), "logprob",
+                     number_of(token->logprob), "bytes", writer_byte_list(token->piece, token->n_piece));
 }
 
 json_t *openai_logprob(const struct answer_logprob *token, int n_top)
@@ -207,6 +207,15 @@ json_t *openai_logprob(const struct answer_logprob *token, int n_top)
         bad |= token[i].id < 0 ? 0 : json_array_append_new(top, one_logprob(&token[i]));
     bad |= json_object_set_new(all, "top_logprobs", top);
     return json_unless(bad, all);
+}
+
+json_t *openai_logprobs(const struct answer_logprob *tokens, size_t n_tok, int n_top)
+{
+    json_t *list = json_array();
+    int bad = !list;
+    for (size_t i = 0; i < n_tok && !bad; i++)
+        bad |= json_array_append_new(list, openai_logprob(tokens + i * (1 + (size_t)n_top), n_top));
+    return json_unless(bad, list);
 }
 
 const char *openai_finish(enum answer_finish finish)

@@ -69,6 +69,8 @@ json_t *usage_with_substitutes(json_t *usage, const struct answer_usage *u);
 json_t *openai_usage(const struct answer_usage *u);
 json_t *openai_timings(const struct answer_usage *u); /* the names are those of llama.cpp's server */
 json_t *openai_logprob(const struct answer_logprob *token, int n_top);
+/* An array of those of n_tok tokens, each with its likeliest. */
+json_t *openai_logprobs(const struct answer_logprob *tokens, size_t n_tok, int n_top);
 json_t *openai_error(int status, const struct err *error);
 const char *openai_finish(enum answer_finish finish);
 

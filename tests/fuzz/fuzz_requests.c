@@ -119,7 +119,7 @@ static void tell_answer(const struct protocol *p, const struct server_request *r
     for (int64_t i = 0; i < r->n_choices; i++) {
         const struct answer_event events[] = {
             {.kind = ANSWER_BEGIN, .usage = usage},
-            {.kind = ANSWER_PROMPT, .text = text, .n = sizeof text - 1},
+            {.kind = ANSWER_PROMPT, .text = text, .n = sizeof text - 1, .token = tokens, .n_tok = 1, .n_top = 2},
             {.kind = ANSWER_PROGRESS, .n_all = 9},
             {.kind = ANSWER_ARGUMENTS, .text = "{", .n = 1},
             {.kind = ANSWER_REASONING, .text = text, .n = sizeof text - 1},

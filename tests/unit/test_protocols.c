@@ -13,6 +13,7 @@
  * committed. */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +28,7 @@
 #include "server/protocol.h"
 #include "whole_files.h"
 
-enum { MAX_PATH = 512, MAX_CHOICES = 8, MAX_TOP = 4 };
+enum { MAX_PATH = 512, MAX_CHOICES = 8, MAX_TOKENS = 16 };
 
 static const char *folder;
 
@@ -182,12 +183,13 @@ static struct answer_usage read_usage(const json_t *line)
 }
 
 struct event_store {
-    struct answer_logprob tokens[MAX_TOP];
+    struct answer_logprob tokens[MAX_TOKENS];
     struct err error;
 };
 
 /* {"e": KIND, "choice", "text", "id", "call", usage's members, "finish", "stop", "error": CODE, "done"};
- * tokens: "token": [[PIECE, ID, LOGPROB], ...]. */
+ * tokens: "token": [[PIECE, ID, LOGPROB], ...], without LOGPROB where there is none; of a prompt, "n_tok" of them, each
+ * with its likeliest. */
 static struct answer_event read_event(const json_t *line, struct event_store *store)
 {
     static const char *const kinds[] = {"begin",     "prompt",   "progress", "reasoning", "content", "call",
@@ -215,12 +217,13 @@ static struct answer_event read_event(const json_t *line, struct event_store *st
         if (text_of(line, "finish") && !strcmp(finishes[i], text_of(line, "finish")))
             event.finish = (enum answer_finish)i;
     for (size_t i = 0; i < json_array_size(tokens); i++) {
-        const json_t *one = json_array_get(tokens, i), *piece = json_array_get(one, 0);
+        const json_t *one = json_array_get(tokens, i), *piece = json_array_get(one, 0), *x = json_array_get(one, 2);
         store->tokens[i] = (struct answer_logprob){json_string_value(piece), json_string_length(piece),
                                                    (int32_t)json_integer_value(json_array_get(one, 1)),
-                                                   json_number_value(json_array_get(one, 2))};
+                                                   x ? json_number_value(x) : NAN};
     }
-    event.n_top = (int)json_array_size(tokens) - 1;
+    event.n_tok = (size_t)int_of(line, "n_tok");
+    event.n_top = (int)(json_array_size(tokens) / (event.n_tok ? event.n_tok : 1)) - 1;
     if (event.kind == ANSWER_FAILED)
         (void)err_set(&store->error, (err_code)int_of(line, "error"), "%s", event.text);
     return event;
@@ -235,12 +238,14 @@ static json_t *run_events(const struct protocol *p, const struct server_request 
     struct gathered_choice choices[MAX_CHOICES] = {0};
     struct answer_writer *writer;
     struct err e = {0};
+    json_t *all_lines = json_array();
     char *copy = strdup(lines), *rest = copy;
     bool failed = false;
     assert_true(r->n_choices <= MAX_CHOICES);
     assert_int_equal(p->open(&writer, r, &head, &e), ERR_OK);
     for (char *line; (line = strsep(&rest, "\n"));) {
         json_t *j = parse_json(line);
+        json_array_append_new(all_lines, j); /* pieces are borrowed until the answer is whole */
         struct event_store store = {0};
         if (!strcmp(text_of(j, "e"), "ping")) {
             p->ping(writer, stream);
@@ -251,7 +256,6 @@ static json_t *run_events(const struct protocol *p, const struct server_request 
             assert_int_equal(code, store.error.code);
             failed |= code != ERR_OK;
         }
-        json_decref(j);
     }
     p->close(writer);
     json_t *whole = failed ? NULL : p->whole(r, &head, choices);
@@ -259,6 +263,7 @@ static json_t *run_events(const struct protocol *p, const struct server_request 
     for (int i = 0; i < MAX_CHOICES; i++)
         gathered_choice_close(&choices[i]);
     free(copy);
+    json_decref(all_lines);
     return whole;
 }
 
@@ -444,9 +449,10 @@ static const struct refusal {
     {&protocol_completions, "{\"prompt\":[\"a\",\"b\"],\"n\":2,\"best_of\":3}",
      "best_of: 3; expected n or less, as this server gives all the answers that it makes"},
     {&protocol_completions, "{\"prompt\":[1,-2]}", "prompt: a list; expected a text, or a list of tokens' ids"},
+    {&protocol_completions, "{\"prompt\":\"x\",\"best_of\":\"two\"}",
+     "best_of: \"two\"; expected n or less, as this server gives all the answers that it makes"},
     {&protocol_completions, "{\"prompt\":\"x\",\"suffix\":\"y\"}",
      "suffix: not supported: text goes on at its end only"},
-    {&protocol_completions, "{\"prompt\":\"x\",\"echo\":true,\"logprobs\":1}", "echo: expected false with logprobs"},
     {&protocol_responses, "{\"input\":\"x\",\"previous_response_id\":\"resp_1\"}",
      "previous_response_id: not supported: send the whole conversation as input, as this server keeps no responses"},
     {&protocol_responses, "{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}",
