@@ -3,39 +3,7 @@
 #include "base/json_text.h"
 #include "server/writer.h"
 
-enum { MAX_ANSWERS = 1024 }; /* to all prompts of a request */
-
 /* ---- the request ----------------------------------------------------------------------------------------------- */
-
-static bool is_ids(const json_t *value)
-{
-    bool good = json_array_size(value) > 0;
-    for (size_t i = 0; good && i < json_array_size(value); i++) {
-        json_int_t id = json_integer_value(json_array_get(value, i));
-        good = json_is_integer(json_array_get(value, i)) && id >= 0 && id <= INT32_MAX;
-    }
-    return good;
-}
-
-/* A text, token ids, or a list of these. */
-static err_code set_prompt(struct server_request *r, const char *path, json_t *value, struct err *e)
-{
-    static const char expected[] = "a text, or a list of tokens' ids";
-    const json_t *first = json_array_get(value, 0);
-    bool is_list = json_is_string(first) || json_is_array(first);
-    size_t n = is_list ? json_array_size(value) : 1;
-    if (n > MAX_ANSWERS)
-        return err_set(e, ERR_USAGE, "%s: %zu prompts; expected at most %d", path, n, MAX_ANSWERS);
-    json_decref(r->prompts);
-    if (!(r->prompts = is_list ? json_incref(value) : json_pack("[O]", value)))
-        return err_nomem(e, 0, path);
-    for (size_t i = 0; i < n; i++) {
-        const json_t *prompt = json_array_get(r->prompts, i);
-        if (!json_is_string(prompt) && !is_ids(prompt))
-            return request_expected(e, request_prompt_path(r, i).s, prompt, expected);
-    }
-    return ERR_OK;
-}
 
 /* Each prompt has n answers; OpenAI's interface could choose these among more, which at temperature 0 are the same. */
 static err_code check_best_of(const struct server_request *r, struct err *e)
@@ -50,7 +18,7 @@ static err_code check_best_of(const struct server_request *r, struct err *e)
 static err_code parse(struct server_request *r, json_t *body, struct err *e)
 {
     static const struct request_field fields[] = {
-        FIELD_SETTER("prompt", set_prompt),
+        FIELD_SETTER("prompt", request_set_prompts),
         FIELD_IGNORED("best_of"), /* below */
         FIELD_FLAG("echo", echo),
         FIELD_SETTER("response_format", request_set_response_format),
@@ -58,14 +26,8 @@ static err_code parse(struct server_request *r, json_t *body, struct err *e)
     };
     TRY(request_take_body(r, body, e));
     TRY(REQUEST_READ_FIELDS(r, "", body, fields, e));
-    if (!r->prompts)
-        return request_expected(e, "prompt", NULL, "a text, or a list of tokens' ids");
     TRY(check_best_of(r, e));
-    int64_t n_prompts = server_request_n_prompts(r), n_each = r->n_choices;
-    if (n_each * n_prompts > MAX_ANSWERS)
-        return err_set(e, ERR_USAGE, "n: %lld answers to each of %lld prompts; expected at most %d answers",
-                       (long long)n_each, (long long)n_prompts, MAX_ANSWERS);
-    r->n_choices = n_each * n_prompts;
+    TRY(request_check_prompts(r, e));
     return request_check(r, e);
 }
 

@@ -25,11 +25,6 @@ struct field_path field_path(const char *parent, long i, const char *name)
     return p;
 }
 
-struct field_path request_prompt_path(const struct server_request *r, size_t i)
-{
-    return field_path(r->messages ? "messages" : "prompt", server_request_n_prompts(r) > 1 ? (long)i : -1, NULL);
-}
-
 err_code request_take_body(struct server_request *r, json_t *body, struct err *e)
 {
     r->body = body;

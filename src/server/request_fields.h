@@ -102,6 +102,7 @@ json_t *request_keep(struct server_request *r, json_t *value);
 typedef err_code request_setter(struct server_request *r, const char *path, json_t *value, struct err *e);
 
 request_setter request_set_model;
+request_setter request_set_prompts;         /* a text, token ids, or a list of these */
 request_setter request_set_stops;           /* a string, or an array of them */
 request_setter request_set_response_format; /* {"type": "json_schema", ...} of Chat and Responses */
 request_setter request_set_schema;          /* a JSON schema itself */
@@ -109,6 +110,9 @@ request_setter request_set_effort;          /* "low" ... */
 request_setter request_set_reasoning;       /* {"effort", "max_tokens", "enabled", "exclude"} */
 request_setter request_set_thinking;        /* {"type": "enabled", "budget_tokens"} */
 request_setter request_set_thinks;          /* whether the model reasons: true or false */
+
+/* Whether there is a prompt, and how many answers that makes, once all fields are read. */
+MUST_USE err_code request_check_prompts(struct server_request *r, struct err *e);
 
 /* What fields about reasoning say together; request_check calls it. */
 MUST_USE err_code request_check_reasoning(struct server_request *r, struct err *e);

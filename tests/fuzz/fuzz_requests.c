@@ -11,9 +11,9 @@
 #include "server/protocol.h"
 #include "server/template_needs.h"
 
-static const struct protocol *const protocols[] = {&protocol_chat,        &protocol_completions,
-                                                   &protocol_responses,   &protocol_messages,
-                                                   &protocol_ollama_chat, &protocol_ollama_generate};
+static const struct protocol *const protocols[] = {&protocol_chat,     &protocol_completions, &protocol_responses,
+                                                   &protocol_messages, &protocol_ollama_chat, &protocol_ollama_generate,
+                                                   &protocol_llama};
 enum { N_PROTOCOL = sizeof protocols / sizeof *protocols, MODEL_CHANGE = 255, MAX_ANSWERS = 1024 };
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* The server's protocols, as text: each file of the folder named as argument is a case. Its sections, of which only
  * `protocol` and `request` must be there:
  *
- *     --- protocol    chat, completions, responses, messages, ollama_chat or ollama_generate
+ *     --- protocol    chat, completions, responses, messages, ollama_chat, ollama_generate or llama
  *     --- request     the body
  *     --- error       the sentence, and what it is called in the protocol's form; or
  *     --- parsed      what the request has become, without what has its default
@@ -40,7 +40,8 @@ static const struct {
                  {"responses", &protocol_responses},
                  {"messages", &protocol_messages},
                  {"ollama_chat", &protocol_ollama_chat},
-                 {"ollama_generate", &protocol_ollama_generate}};
+                 {"ollama_generate", &protocol_ollama_generate},
+                 {"llama", &protocol_llama}};
 
 /* ---- files ----------------------------------------------------------------------------------------------------- */
 
@@ -473,6 +474,11 @@ static const struct refusal {
     {&protocol_ollama_chat, "{" USER ",\"options\":{\"top_p\":2}}", "options.top_p: 2; expected a number from 0 to 1"},
     {&protocol_ollama_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"images\":[\"AAAA\"]}]}",
      "messages[0].images: expected none, as this server reads text only"},
+    {&protocol_llama, "{}", "prompt: missing; expected a text, or a list of tokens' ids"},
+    {&protocol_llama, "{\"prompt\":\"x\",\"response_fields\":[\"content\",1]}",
+     "response_fields[1]: 1; expected a field's name"},
+    {&protocol_llama, "{\"prompt\":\"x\",\"post_sampling_probs\":true}",
+     "post_sampling_probs: not supported: log-probabilities are the model's own"},
     {&protocol_ollama_generate, "{\"prompt\":\"x\",\"context\":[1,2]}",
      "context: not supported: send the conversation to /api/chat"},
 };
