@@ -29,8 +29,10 @@ struct choice {
     moebius_reply_part part;     /* of what is held */
     struct whole_text held;      /* the beginning of a character */
     int64_t n_calls;
-    bool has_called; /* a call has ended */
-    bool has_enough; /* something followed the only call that shall be */
+    bool has_called;  /* a call has ended */
+    bool has_enough;  /* something followed the only call that shall be, or it has taken too long */
+    bool has_line;    /* it has said the end of a line */
+    int64_t first_ns; /* when it said something first; 0: nothing yet */
     struct gathered_choice gathered;
 };
 
@@ -232,6 +234,18 @@ static void see_enough(struct choice *c, moebius_reply_part part, const char *te
     cancel_text(c);
 }
 
+/* Ends an answer that has taken too long, once there is a line of it. */
+static void see_time(struct choice *c, const char *text, size_t n)
+{
+    int64_t now_ns = clock_ns(), most_ns = c->job->request.max_answer_ms * 1000000;
+    c->first_ns = c->first_ns ? c->first_ns : now_ns;
+    c->has_line |= memchr(text, '\n', n) != NULL;
+    if (most_ns <= 0 || !c->has_line || now_ns - c->first_ns < most_ns || c->has_enough)
+        return;
+    c->has_enough = true;
+    cancel_text(c);
+}
+
 static void on_part(void *user, moebius_reply_part part, const char *text, size_t n)
 {
     struct choice *c = user;
@@ -251,6 +265,7 @@ static void on_part(void *user, moebius_reply_part part, const char *text, size_
         log_line(job->log, LOG_INFO, "answer %s: %.*s", job->head.id, (int)n, text);
     } else {
         add_text(c, part, text, n);
+        see_time(c, text, n);
     }
     pthread_mutex_unlock(&job->lock);
 }
@@ -343,6 +358,7 @@ static enum answer_finish finish_of(const struct choice *c, enum text_end end)
     switch (end) {
     case TEXT_END_STOP: return FINISH_STOP_STRING;
     case TEXT_END_LENGTH: return FINISH_LENGTH;
+    case TEXT_END_CANCELLED: return c->n_calls ? FINISH_TOOL_CALLS : FINISH_LENGTH; /* it had enough */
     default: return c->n_calls ? FINISH_TOOL_CALLS : FINISH_STOP;
     }
 }

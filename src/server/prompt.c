@@ -4,6 +4,7 @@
 
 #include "base/json_text.h"
 #include "base/mem.h"
+#include "server/infill.h"
 #include "server/request_fields.h"
 
 enum { MAX_VARS = 64 };
@@ -169,7 +170,7 @@ err_code prompt_render(struct prompt *p, const struct served_model *m, const str
 
 /* ---- tokens ---------------------------------------------------------------------------------------------------- */
 
-static err_code add_ids(struct prompt *p, const int32_t *ids, size_t n, struct err *e)
+err_code prompt_add_ids(struct prompt *p, const int32_t *ids, size_t n, struct err *e)
 {
     if (n == 0)
         return ERR_OK;
@@ -182,17 +183,24 @@ static err_code add_ids(struct prompt *p, const int32_t *ids, size_t n, struct e
     return ERR_OK;
 }
 
+err_code prompt_tokenize(const struct served_model *m, const char *text, size_t n, bool parse_special, int32_t **ids,
+                         size_t *n_ids, struct err *e)
+{
+    moebius_error error;
+    return moebius_tokenize(m->vocab, text, n, false, parse_special, ids, n_ids, &error) == MOEBIUS_OK
+               ? ERR_OK
+               : from_public(e, &error);
+}
+
 static err_code add_text(struct prompt *p, const struct served_model *m, const char *text, size_t n, bool is_mark,
                          struct err *e)
 {
-    moebius_error error;
     int32_t *ids;
     size_t n_ids;
     if (n == 0)
         return ERR_OK;
-    if (moebius_tokenize(m->vocab, text, n, false, is_mark, &ids, &n_ids, &error) != MOEBIUS_OK)
-        return from_public(e, &error);
-    err_code code = add_ids(p, ids, n_ids, e);
+    TRY(prompt_tokenize(m, text, n, is_mark, &ids, &n_ids, e));
+    err_code code = prompt_add_ids(p, ids, n_ids, e);
     moebius_free(ids);
     return code;
 }
@@ -208,7 +216,7 @@ static err_code add_raw(struct prompt *p, const struct served_model *m, const js
                          &error) != MOEBIUS_OK)
         return from_public(e, &error);
     size_t n_twice = n_ids > 1 && ids[0] == bos && ids[1] == bos;
-    err_code code = add_ids(p, ids + n_twice, n_ids - n_twice, e);
+    err_code code = prompt_add_ids(p, ids + n_twice, n_ids - n_twice, e);
     moebius_free(ids);
     return code;
 }
@@ -230,7 +238,7 @@ static err_code add_rendered(struct prompt *p, const struct served_model *m, str
     size_t n;
     if (moebius_prompt_tokenize(p->rendered, m->vocab, &ids, &n, &error) != MOEBIUS_OK)
         return from_public(e, &error);
-    err_code code = add_ids(p, ids, n, e);
+    err_code code = prompt_add_ids(p, ids, n, e);
     moebius_free(ids);
     return code;
 }
@@ -295,6 +303,8 @@ err_code prompt_make(struct prompt *p, const struct served_model *m, const struc
         TRY(add_rendered(p, m, e));
         TRY(add_begun_ids(p, m, e));
         TRY(replay(p, m, r->messages, e));
+    } else if (r->suffix) {
+        TRY(infill_make(p, m, r, prompt, e));
     } else if (json_is_array(prompt)) {
         TRY(prompt_take_ids(p, m, path.s, prompt, e));
     } else {

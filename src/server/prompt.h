@@ -20,6 +20,11 @@ struct prompt {
  * request's fault. Close after failures, too. */
 MUST_USE err_code prompt_make(struct prompt *p, const struct served_model *m, const struct server_request *r, size_t i,
                               const moebius_template_var *defaults, size_t n_defaults, struct err *e);
+/* Adds tokens, of which there may be none. */
+MUST_USE err_code prompt_add_ids(struct prompt *p, const int32_t *ids, size_t n, struct err *e);
+/* The tokens of a text; *ids [*n_ids] is owned by the caller (moebius_free). ERR_USAGE: it is the client's fault. */
+MUST_USE err_code prompt_tokenize(const struct served_model *m, const char *text, size_t n, bool parse_special,
+                                  int32_t **ids, size_t *n_ids, struct err *e);
 /* The tokens of a list, which the request has in this field. */
 MUST_USE err_code prompt_take_ids(struct prompt *p, const struct served_model *m, const char *field, const json_t *ids,
                                   struct err *e);

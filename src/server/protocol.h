@@ -119,7 +119,7 @@ struct protocol {
 extern const struct protocol protocol_chat, protocol_completions, protocol_responses; /* OpenAI */
 extern const struct protocol protocol_messages;                                       /* Anthropic; count_tokens, too */
 extern const struct protocol protocol_ollama_chat, protocol_ollama_generate;
-extern const struct protocol protocol_llama; /* llama.cpp's */
+extern const struct protocol protocol_llama, protocol_infill; /* llama.cpp's */
 
 /* ERR_LIMIT in the words by which clients recognise a prompt that doesn't fit; a full queue has other words. */
 err_code server_set_overflow(struct err *e, int64_t n_prompt, int64_t n_ctx);

@@ -22,7 +22,7 @@ static err_code parse(struct server_request *r, json_t *body, struct err *e)
         FIELD_IGNORED("best_of"), /* below */
         FIELD_FLAG("echo", echo),
         FIELD_SETTER("response_format", request_set_response_format),
-        FIELD_NONE("suffix", "text goes on at its end only"),
+        FIELD_SETTER("suffix", request_set_suffix),
     };
     TRY(request_take_body(r, body, e));
     TRY(REQUEST_READ_FIELDS(r, "", body, fields, e));

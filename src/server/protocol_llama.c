@@ -1,4 +1,4 @@
-/* The own interface of llama.cpp's server: /completion. */
+/* The own interface of llama.cpp's server: /completion, and /infill for editors. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,19 +16,72 @@ static err_code set_response_fields(struct server_request *r, const char *path, 
     return json_is_array(value) ? ERR_OK : request_expected(e, path, value, "a list of fields' names");
 }
 
+#define LLAMA_FIELDS                                                                                                   \
+    FIELD_SETTER("response_format", request_set_response_format),                                                      \
+        FIELD_SETTER("response_fields", set_response_fields),                                                          \
+        FIELD_NONE("post_sampling_probs", "log-probabilities are the model's own"),                                    \
+        FIELD_NONE("lora", "this server knows no adapters"), FIELD_NONE("image_data", "this server reads text only"),  \
+        FIELD_IGNORED("t_max_prompt_ms"), FIELD_IGNORED("n_indent")
+
 static err_code parse(struct server_request *r, json_t *body, struct err *e)
 {
-    static const struct request_field fields[] = {
-        FIELD_SETTER("prompt", request_set_prompts),
-        FIELD_SETTER("response_format", request_set_response_format),
-        FIELD_SETTER("response_fields", set_response_fields),
-        FIELD_NONE("post_sampling_probs", "log-probabilities are the model's own"),
-        FIELD_NONE("lora", "this server knows no adapters"),
-        FIELD_NONE("image_data", "this server reads text only"),
-        FIELD_IGNORED("t_max_prompt_ms"),
-    };
+    static const struct request_field fields[] = {LLAMA_FIELDS, FIELD_SETTER("prompt", request_set_prompts)};
     TRY(request_take_body(r, body, e));
     TRY(REQUEST_READ_FIELDS(r, "", body, fields, e));
+    TRY(request_check_prompts(r, e));
+    return request_check(r, e);
+}
+
+static err_code set_suffix(struct server_request *r, const char *path, json_t *value, struct err *e)
+{
+    r->suffix = value; /* also an empty one */
+    return json_is_string(value) ? ERR_OK : request_expected(e, path, value, "the text behind the answer");
+}
+
+static err_code set_extra(struct server_request *r, const char *path, json_t *value, struct err *e)
+{
+    enum { MAX_FILES = 1024 };
+    if (!json_is_array(value) || json_array_size(value) > MAX_FILES)
+        return request_expected(e, path, value, "a list of at most 1024 files");
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *file = json_array_get(value, i), *name = json_object_get(file, "filename");
+        if (!json_is_string(json_object_get(file, "text")) || (name && !json_is_string(name)))
+            return request_expected(e, field_path(path, (long)i, NULL).s, file,
+                                    "an object with a text, and a filename that is one");
+    }
+    r->extra = value;
+    return ERR_OK;
+}
+
+/* A text that is said in two parts: lines, and the beginning of the line with the gap. */
+static err_code join_prompt(struct server_request *r, struct err *e)
+{
+    static const char *const names[] = {"input_prefix", "prompt"};
+    struct bytes text = {0};
+    err_code code = ERR_OK;
+    for (int i = 0; i < 2 && code == ERR_OK; i++) {
+        const json_t *value = json_object_get(r->body, names[i]);
+        if (value && !json_is_null(value) && !json_is_string(value))
+            code = request_expected(e, names[i], value, "a text");
+        else
+            code = bytes_add(&text, json_string_value(value), json_string_length(value), e);
+    }
+    if (code == ERR_OK && !(r->prompts = json_pack("[o]", json_text(text.s, text.n))))
+        code = err_nomem(e, text.n, "a prompt");
+    bytes_close(&text);
+    return code;
+}
+
+static err_code parse_infill(struct server_request *r, json_t *body, struct err *e)
+{
+    static const struct request_field fields[] = {LLAMA_FIELDS, FIELD_IGNORED("prompt"), FIELD_IGNORED("input_prefix"),
+                                                  FIELD_SETTER("input_suffix", set_suffix),
+                                                  FIELD_SETTER("input_extra", set_extra)};
+    TRY(request_take_body(r, body, e));
+    TRY(REQUEST_READ_FIELDS(r, "", body, fields, e));
+    if (!r->suffix)
+        return request_expected(e, "input_suffix", NULL, "the text behind the answer");
+    TRY(join_prompt(r, e));
     TRY(request_check_prompts(r, e));
     return request_check(r, e);
 }
@@ -152,3 +205,13 @@ const struct protocol protocol_llama = {.name = "llama",
                                         .ping = writer_ping_comment,
                                         .close = writer_close,
                                         .whole = whole};
+
+const struct protocol protocol_infill = {.name = "infill",
+                                         .content_type = "text/event-stream",
+                                         .parse = parse_infill,
+                                         .error = openai_error,
+                                         .open = writer_open,
+                                         .event = tell,
+                                         .ping = writer_ping_comment,
+                                         .close = writer_close,
+                                         .whole = whole};

@@ -27,6 +27,9 @@ struct server_request {
     json_t *messages; /* an array in the form that templates take (server/messages.h) */
     json_t *prompts;  /* an array of prompts that go on: strings, and arrays of token ids */
 
+    const json_t *suffix; /* a string: the answer belongs between a prompt, which is text, and this; NULL: none */
+    const json_t *extra;  /* other files for that: an array of {"text", "filename"}; NULL: none. Both are the body's */
+
     json_t *argument_texts; /* an array: the arguments of each call in `messages` as a text; owned */
 
     json_t *tools;         /* an array in the form that templates take; NULL: none. Owned */
@@ -47,6 +50,7 @@ struct server_request {
 
     int64_t n_choices;                /* answers, 1 or more: as many to each prompt, those of the first one first */
     int64_t max_tokens;               /* -1: until it ends */
+    int64_t max_answer_ms;            /* a text of several lines may take so long; 0 or less: no bound */
     json_t *stops;                    /* an array of strings without zero bytes; NULL: none. Owned */
     moebius_sampler_options sampling; /* its pointers go into what is below */
     moebius_logit_bias *biases;       /* [sampling.n_logit_biases], owned */

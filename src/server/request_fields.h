@@ -103,6 +103,7 @@ typedef err_code request_setter(struct server_request *r, const char *path, json
 
 request_setter request_set_model;
 request_setter request_set_prompts;         /* a text, token ids, or a list of these */
+request_setter request_set_suffix;          /* what follows the answer; empty: nothing */
 request_setter request_set_stops;           /* a string, or an array of them */
 request_setter request_set_response_format; /* {"type": "json_schema", ...} of Chat and Responses */
 request_setter request_set_schema;          /* a JSON schema itself */

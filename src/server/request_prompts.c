@@ -38,6 +38,14 @@ err_code request_set_prompts(struct server_request *r, const char *path, json_t 
     return ERR_OK;
 }
 
+err_code request_set_suffix(struct server_request *r, const char *path, json_t *value, struct err *e)
+{
+    if (!json_is_string(value))
+        return request_expected(e, path, value, "the text behind the answer");
+    r->suffix = json_string_length(value) ? value : NULL;
+    return ERR_OK;
+}
+
 err_code request_check_prompts(struct server_request *r, struct err *e)
 {
     if (!r->prompts)
@@ -47,5 +55,11 @@ err_code request_check_prompts(struct server_request *r, struct err *e)
         return err_set(e, ERR_USAGE, "n: %lld answers to each of %lld prompts; expected at most %d answers",
                        (long long)n_each, (long long)n_prompts, MAX_ANSWERS);
     r->n_choices = n_each * n_prompts;
+    for (size_t i = 0; r->suffix && i < json_array_size(r->prompts); i++)
+        if (!json_is_string(json_array_get(r->prompts, i)))
+            return request_expected(e, request_prompt_path(r, i).s, json_array_get(r->prompts, i),
+                                    "a text, as there is a suffix");
+    if (r->suffix && r->echo && r->n_logprob >= 0)
+        return err_set(e, ERR_USAGE, "suffix: with echo and logprobs; expected two of the three");
     return ERR_OK;
 }

@@ -37,6 +37,7 @@ static const struct route routes[] = {
     ROUTE("GET", "/api/ps", route_ollama_ps, &protocol_ollama_chat, QUICK),
     ROUTE("GET", "/api/version", route_ollama_version, &protocol_ollama_chat, QUICK),
     ROUTE("POST", "/completion", route_answer, &protocol_llama, 0),
+    ROUTE("POST", "/infill", route_answer, &protocol_infill, 0),
     ROUTE("POST", "/tokenize", route_tokenize, NULL, 0),
     ROUTE("POST", "/detokenize", route_detokenize, NULL, 0),
     ROUTE("GET", "/tokenizer_info", route_tokenizer_info, NULL, 0),

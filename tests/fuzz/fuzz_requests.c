@@ -13,7 +13,7 @@
 
 static const struct protocol *const protocols[] = {&protocol_chat,     &protocol_completions, &protocol_responses,
                                                    &protocol_messages, &protocol_ollama_chat, &protocol_ollama_generate,
-                                                   &protocol_llama};
+                                                   &protocol_llama,    &protocol_infill};
 enum { N_PROTOCOL = sizeof protocols / sizeof *protocols, MODEL_CHANGE = 255, MAX_ANSWERS = 1024 };
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */

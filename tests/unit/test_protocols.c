@@ -1,7 +1,8 @@
 /* The server's protocols, as text: each file of the folder named as argument is a case. Its sections, of which only
  * `protocol` and `request` must be there:
  *
- *     --- protocol    chat, completions, responses, messages, ollama_chat, ollama_generate or llama
+ *     --- protocol    chat, completions, responses, messages, ollama_chat, ollama_generate, llama or
+ *                     infill
  *     --- request     the body
  *     --- error       the sentence, and what it is called in the protocol's form; or
  *     --- parsed      what the request has become, without what has its default
@@ -41,7 +42,8 @@ static const struct {
                  {"messages", &protocol_messages},
                  {"ollama_chat", &protocol_ollama_chat},
                  {"ollama_generate", &protocol_ollama_generate},
-                 {"llama", &protocol_llama}};
+                 {"llama", &protocol_llama},
+                 {"infill", &protocol_infill}};
 
 /* ---- files ----------------------------------------------------------------------------------------------------- */
 
@@ -129,6 +131,8 @@ static json_t *dump_request(const struct server_request *r)
     add(out, "model", json_string(r->model ? r->model : ""), !r->model);
     add_json(out, "messages", r->messages);
     add_json(out, "prompts", r->prompts);
+    add_json(out, "suffix", (json_t *)r->suffix);
+    add_json(out, "extra", (json_t *)r->extra);
     add_json(out, "tools", r->tools);
     add_json(out, "loaded", r->loaded);
     add_json(out, "tool_kinds", r->tool_kinds);
@@ -147,6 +151,7 @@ static json_t *dump_request(const struct server_request *r)
     add(out, "only_loads", json_true(), !r->only_loads);
     add(out, "n_choices", json_integer(r->n_choices), r->n_choices == 1);
     add(out, "max_tokens", json_integer(r->max_tokens), r->max_tokens == -1);
+    add(out, "max_answer_ms", json_integer(r->max_answer_ms), r->max_answer_ms == 0);
     add(out, "ignore_eos", json_true(), !r->ignore_eos);
     add_json(out, "stops", r->stops);
     add(out, "has_seed", json_true(), !r->has_seed);
@@ -452,8 +457,14 @@ static const struct refusal {
     {&protocol_completions, "{\"prompt\":[1,-2]}", "prompt: a list; expected a text, or a list of tokens' ids"},
     {&protocol_completions, "{\"prompt\":\"x\",\"best_of\":\"two\"}",
      "best_of: \"two\"; expected n or less, as this server gives all the answers that it makes"},
-    {&protocol_completions, "{\"prompt\":\"x\",\"suffix\":\"y\"}",
-     "suffix: not supported: text goes on at its end only"},
+    {&protocol_completions, "{\"prompt\":[\"x\",[1]],\"suffix\":\"y\"}",
+     "prompt[1]: a list; expected a text, as there is a suffix"},
+    {&protocol_completions, "{\"prompt\":\"x\",\"suffix\":\"y\",\"echo\":true,\"logprobs\":0}",
+     "suffix: with echo and logprobs; expected two of the three"},
+    {&protocol_infill, "{\"input_prefix\":\"x\"}", "input_suffix: missing; expected the text behind the answer"},
+    {&protocol_infill, "{\"input_prefix\":[],\"input_suffix\":\"\"}", "input_prefix: an empty list; expected a text"},
+    {&protocol_infill, "{\"input_suffix\":\"\",\"input_extra\":[{\"text\":\"a\"},{\"filename\":\"b\"}]}",
+     "input_extra[1]: an object; expected an object with a text, and a filename that is one"},
     {&protocol_responses, "{\"input\":\"x\",\"previous_response_id\":\"resp_1\"}",
      "previous_response_id: not supported: send the whole conversation as input, as this server keeps no responses"},
     {&protocol_responses, "{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}",
