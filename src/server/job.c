@@ -691,6 +691,20 @@ static err_code submit_all(struct job *job, struct err *e)
     return code;
 }
 
+/* Log-probabilities of prompts are kept until the answer is whole. */
+static err_code check_scores(const struct job *job, struct err *e)
+{
+    enum { MAX_SCORES = 1000000 };
+    const struct server_request *r = &job->request;
+    int64_t n = 0;
+    for (int64_t i = 0; i < r->n_choices && r->echo; i++)
+        n += (int64_t)job->choices[i].prompt->n * (1 + r->n_logprob);
+    if (n <= MAX_SCORES)
+        return ERR_OK;
+    return err_set(e, ERR_USAGE, "logprobs: %lld of the prompts' tokens and of the likeliest; expected at most %d",
+                   (long long)n, MAX_SCORES);
+}
+
 static err_code make_prompts(struct job *job, struct err *e)
 {
     TRY(check_biases(job, e));
@@ -698,6 +712,7 @@ static err_code make_prompts(struct job *job, struct err *e)
         TRY(prompt_make(&job->prompts[i], job->model, &job->request, i, job->vars, job->n_vars, e));
         TRY(check_length(job, i, e));
     }
+    TRY(check_scores(job, e));
     return answer_grammar_open(&job->grammar, job->model, &job->prompts[0], &job->request, e);
 }
 

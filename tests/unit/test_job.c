@@ -222,6 +222,29 @@ static void several_prompts_have_their_answers_in_order(void **state)
     bytes_close(&heard.body);
 }
 
+static void prompts_have_a_bounded_number_of_scores(void **state)
+{
+    enum { N_PROMPT = 1000, N_TOK = 50 };
+    struct err e = {0};
+    struct job *job;
+    struct bytes body = {0};
+    bytes_put_text(&body, "{\"echo\": true, \"logprobs\": 20, \"prompt\": [");
+    for (int i = 0; i < N_PROMPT * N_TOK; i++) {
+        const char *before = i % N_TOK ? "," : i ? "], [" : "[";
+        bytes_put_text(&body, before);
+        bytes_put_text(&body, "1");
+    }
+    bytes_put_text(&body, "]]}");
+    struct heard heard = {0};
+    assert_int_equal(open_job(&job, body.s, &heard, &e), ERR_OK);
+    assert_int_equal(job_submit(job, &e), ERR_USAGE);
+    assert_string_equal(e.text,
+                        "logprobs: 1050000 of the prompts' tokens and of the likeliest; expected at most 1000000");
+    assert_int_equal(texts.n, 0);
+    job_close(&job);
+    bytes_close(&body);
+}
+
 static void errors_say_which_of_several_prompts(void **state)
 {
     struct heard heard = {0};
@@ -503,6 +526,7 @@ int main(void)
         cmocka_unit_test(a_stream_tells_pieces_as_they_come),
         cmocka_unit_test(a_whole_answer_waits_for_all_its_choices),
         cmocka_unit_test(several_prompts_have_their_answers_in_order),
+        cmocka_unit_test(prompts_have_a_bounded_number_of_scores),
         cmocka_unit_test(errors_say_which_of_several_prompts),
         cmocka_unit_test(calls_have_names_arguments_and_ids),
         cmocka_unit_test(one_call_is_enough_where_there_shall_be_one),
