@@ -1,5 +1,4 @@
 /* OpenAI's completions of plain text: /v1/completions. */
-
 #include "base/json_text.h"
 #include "server/writer.h"
 
@@ -56,7 +55,7 @@ static int64_t first_offset(const char *text, size_t n, const json_t *tokens)
 }
 
 /* The likeliest tokens with their log-probabilities, and the token itself. Of several with the same text, as parts of
- * characters have, the likeliest counts. NULL of the first token of a prompt: null. */
+ * characters have, the likeliest counts. */
 static json_t *top_of(const json_t *token)
 {
     const json_t *likeliest = json_object_get(token, "top_logprobs");
