@@ -9,7 +9,7 @@
 static inline double usable(float logit)
 {
     float most = logit < FLT_MAX ? logit : FLT_MAX;
-    return logit == logit ? (double)most : -INFINITY;
+    return isnan(logit) ? -INFINITY : (double)most;
 }
 
 struct softmax {
