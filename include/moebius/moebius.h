@@ -470,8 +470,20 @@ MOEBIUS_API const char *moebius_token_piece(const moebius_vocab *vocab, int32_t 
 MOEBIUS_API bool moebius_token_is_end(const moebius_vocab *vocab, int32_t id); /* the token ends a text or a turn */
 MOEBIUS_API int32_t moebius_vocab_size(const moebius_vocab *vocab);            /* valid ids are below this */
 MOEBIUS_API int32_t moebius_token_bos(const moebius_vocab *vocab);             /* -1: there is none */
+MOEBIUS_API int32_t moebius_token_eos(const moebius_vocab *vocab);             /* -1: there is none */
 MOEBIUS_API bool moebius_vocab_adds_bos(const moebius_vocab *vocab);           /* texts begin with it */
-MOEBIUS_API void moebius_free(void *p);                                        /* accepts NULL */
+/* Marks that models of code know: <PREFIX>text<SUFFIX>what follows a gap<MIDDLE>what belongs there; before these,
+ * <REPOSITORY>name and <FILE>name, text for other files. */
+typedef enum moebius_fill {
+    MOEBIUS_FILL_PREFIX,
+    MOEBIUS_FILL_SUFFIX,
+    MOEBIUS_FILL_MIDDLE,
+    MOEBIUS_FILL_PAD,
+    MOEBIUS_FILL_REPOSITORY,
+    MOEBIUS_FILL_FILE
+} moebius_fill;
+MOEBIUS_API int32_t moebius_token_fill(const moebius_vocab *vocab, moebius_fill fill); /* -1: there is none */
+MOEBIUS_API void moebius_free(void *p);                                                /* accepts NULL */
 
 /* ---- chat templates ------------------------------------------------------------------------------------------- */
 

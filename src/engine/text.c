@@ -1,4 +1,6 @@
 /* Text and tokens, for engines and for vocabularies that come alone. */
+#include <assert.h>
+
 #include "engine/engine_internal.h"
 
 const moebius_vocab *moebius_engine_vocab(const moebius_engine *engine)
@@ -77,6 +79,17 @@ int32_t moebius_vocab_size(const moebius_vocab *vocab)
 int32_t moebius_token_bos(const moebius_vocab *vocab)
 {
     return tokenizer_bos(vocab->tokenizer);
+}
+
+int32_t moebius_token_eos(const moebius_vocab *vocab)
+{
+    return tokenizer_eos(vocab->tokenizer);
+}
+
+int32_t moebius_token_fill(const moebius_vocab *vocab, moebius_fill fill)
+{
+    static_assert((int)MOEBIUS_FILL_FILE == (int)FILL_FILE, "the two lists are one");
+    return (int)fill >= 0 && (int)fill < N_FILL ? tokenizer_fill(vocab->tokenizer, (enum token_fill)fill) : TOKEN_NONE;
 }
 
 bool moebius_vocab_adds_bos(const moebius_vocab *vocab)

@@ -13,7 +13,7 @@ err_code server_set_overflow(struct err *e, int64_t n_prompt, int64_t n_ctx)
 
 bool server_is_overflow(const struct err *error)
 {
-    return error->code == ERR_LIMIT && !strncmp(error->text, overflow_words, sizeof overflow_words - 1);
+    return error->code == ERR_LIMIT && strstr(error->text, overflow_words);
 }
 
 err_code server_set_lost_thread(struct err *e)

@@ -44,9 +44,26 @@ static err_code add_token(struct gathered_choice *g, const struct answer_event *
     return bad ? err_nomem(e, 0, "a token") : ERR_OK;
 }
 
+/* Compact, as there may be many. */
+static err_code add_prompt(struct gathered_choice *g, const struct answer_event *event, struct err *e)
+{
+    size_t n = event->n_tok * (1 + (size_t)event->n_top);
+    TRY(bytes_add(&g->prompt, event->text, event->n, e));
+    if (n == 0)
+        return ERR_OK;
+    g->prompt_tokens = mem_calloc(n, sizeof *g->prompt_tokens);
+    if (!g->prompt_tokens)
+        return err_nomem(e, n * sizeof *g->prompt_tokens, "a prompt's tokens");
+    memcpy(g->prompt_tokens, event->token, n * sizeof *g->prompt_tokens);
+    g->n_prompt_tok = event->n_tok;
+    g->n_prompt_top = event->n_top;
+    return ERR_OK;
+}
+
 err_code gathered_choice_add(struct gathered_choice *g, const struct answer_event *event, struct err *e)
 {
     switch (event->kind) {
+    case ANSWER_PROMPT: return add_prompt(g, event, e);
     case ANSWER_REASONING: return bytes_add(&g->reasoning, event->text, event->n, e);
     case ANSWER_CONTENT: return bytes_add(&g->content, event->text, event->n, e);
     case ANSWER_CALL: return add_call(g, event, e);
@@ -77,6 +94,8 @@ void gathered_choice_close(struct gathered_choice *g)
     }
     mem_free(g->calls);
     mem_free(g->stop);
+    bytes_close(&g->prompt);
+    mem_free(g->prompt_tokens);
     bytes_close(&g->reasoning);
     bytes_close(&g->content);
     json_decref(g->logprobs);

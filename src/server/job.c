@@ -23,13 +23,17 @@ static const int64_t ping_ns = 5000000000;
 struct choice {
     struct job *job;
     int64_t index;
-    uint64_t id;             /* the text's; 0: not known yet */
-    bool is_open;            /* a text was submitted and has not ended */
-    moebius_reply_part part; /* of what is held */
-    struct whole_text held;  /* the beginning of a character */
+    const struct prompt *prompt; /* one of the job's */
+    bool counts_prompt;          /* the first answer to its prompt */
+    uint64_t id;                 /* the text's; 0: not known yet */
+    bool is_open;                /* a text was submitted and has not ended */
+    moebius_reply_part part;     /* of what is held */
+    struct whole_text held;      /* the beginning of a character */
     int64_t n_calls;
-    bool has_called; /* a call has ended */
-    bool has_enough; /* something followed the only call that shall be */
+    bool has_called;  /* a call has ended */
+    bool has_enough;  /* something followed the only call that shall be, or it has taken too long */
+    bool has_line;    /* it has said the end of a line */
+    int64_t first_ns; /* when it said something first; 0: nothing yet */
     struct gathered_choice gathered;
 };
 
@@ -47,7 +51,8 @@ struct job {
     void (*done)(void *user, int status, struct bytes *body);
     void *user;
     struct answer_head head;
-    struct prompt prompt;
+    struct prompt *prompts; /* [n_prompts], owned */
+    size_t n_prompts;
     struct answer_grammar grammar;
 
     struct choice *choices; /* [request.n_choices] */
@@ -120,7 +125,7 @@ static void tell(struct job *job, const struct answer_event *event)
     if (is_silent(job))
         return;
     err_code code = ERR_OK;
-    if (!job->stream || job->prompt.tools) /* calls are kept (call_replay.h) */
+    if (!job->stream || job->prompts[0].tools) /* calls are kept (call_replay.h) */
         code = gathered_choice_add(&job->choices[event->choice].gathered, event, &e);
     if (job->stream && code == ERR_OK)
         code = job->protocol->event(job->writer, event, &job->out, &e);
@@ -130,13 +135,37 @@ static void tell(struct job *job, const struct answer_event *event)
         fail(job, &e);
 }
 
+static struct answer_event begin_event(const struct job *job, size_t n_cached)
+{
+    struct answer_event event = {.kind = ANSWER_BEGIN, .usage.n_cached = (int64_t)n_cached};
+    for (size_t i = 0; i < job->n_prompts; i++)
+        event.usage.n_prompt += (int64_t)job->prompts[i].n;
+    return event;
+}
+
+/* tokens: as in ANSWER_PROMPT; NULL: none. */
+static void tell_prompt(const struct choice *c, const struct answer_logprob *tokens, int n_top)
+{
+    const struct prompt *p = c->prompt;
+    tell(c->job, &(struct answer_event){.kind = ANSWER_PROMPT,
+                                        .choice = c->index,
+                                        .text = p->text.s,
+                                        .n = p->text.n,
+                                        .token = tokens,
+                                        .n_top = n_top,
+                                        .n_tok = tokens ? p->n : 0});
+}
+
 static void tell_begin(struct job *job, size_t n_cached)
 {
     if (job->has_begun)
         return;
     job->has_begun = true;
-    tell(job, &(struct answer_event){.kind = ANSWER_BEGIN,
-                                     .usage = {.n_prompt = (int64_t)job->prompt.n, .n_cached = (int64_t)n_cached}});
+    const struct answer_event event = begin_event(job, n_cached);
+    tell(job, &event);
+    bool is_echoed = job->request.echo && job->request.n_logprob < 0; /* else with its log-probabilities */
+    for (int64_t i = 0; i < job->request.n_choices && is_echoed; i++)
+        tell_prompt(&job->choices[i], NULL, 0);
 }
 
 /* ---- pieces of text -------------------------------------------------------------------------------------------- */
@@ -206,6 +235,18 @@ static void see_enough(struct choice *c, moebius_reply_part part, const char *te
     cancel_text(c);
 }
 
+/* Ends an answer that has taken too long, once there is a line of it. */
+static void see_time(struct choice *c, const char *text, size_t n)
+{
+    int64_t now_ns = clock_ns(), most_ns = c->job->request.max_answer_ms * 1000000;
+    c->first_ns = c->first_ns ? c->first_ns : now_ns;
+    c->has_line |= memchr(text, '\n', n) != NULL;
+    if (most_ns <= 0 || !c->has_line || now_ns - c->first_ns < most_ns || c->has_enough)
+        return;
+    c->has_enough = true;
+    cancel_text(c);
+}
+
 static void on_part(void *user, moebius_reply_part part, const char *text, size_t n)
 {
     struct choice *c = user;
@@ -225,6 +266,7 @@ static void on_part(void *user, moebius_reply_part part, const char *text, size_
         log_line(job->log, LOG_INFO, "answer %s: %.*s", job->head.id, (int)n, text);
     } else {
         add_text(c, part, text, n);
+        see_time(c, text, n);
     }
     pthread_mutex_unlock(&job->lock);
 }
@@ -249,8 +291,28 @@ static void on_prompt(void *user, size_t n_done, size_t n_cached, size_t n_promp
 static struct answer_logprob named(const struct job *job, int32_t id, double logprob)
 {
     struct answer_logprob l = {.id = id, .logprob = logprob};
-    l.piece = moebius_token_piece(job->model->vocab, id, true, &l.n_piece);
+    if (id >= 0)
+        l.piece = moebius_token_piece(job->model->vocab, id, true, &l.n_piece);
     return l;
+}
+
+static void on_scored(void *user, const moebius_logprob *scores, size_t n_prompt)
+{
+    struct err e = {0};
+    struct choice *c = user;
+    int n_top = c->job->request.n_logprob;
+    size_t n = n_prompt * (1 + (size_t)n_top);
+    struct answer_logprob *tokens = mem_calloc(n, sizeof *tokens);
+    for (size_t i = 0; tokens && i < n; i++)
+        tokens[i] = named(c->job, scores[i].id, scores[i].logprob);
+    pthread_mutex_lock(&c->job->lock);
+    tell_begin(c->job, 0);
+    if (tokens)
+        tell_prompt(c, tokens, n_top);
+    else
+        fail(c->job, (err_nomem(&e, n * sizeof *tokens, "a prompt's tokens"), &e));
+    pthread_mutex_unlock(&c->job->lock);
+    mem_free(tokens);
 }
 
 static void on_token(void *user, const struct text_token *token)
@@ -268,10 +330,11 @@ static void on_token(void *user, const struct text_token *token)
     pthread_mutex_unlock(&c->job->lock);
 }
 
-static struct answer_usage usage_of(const struct text_result *r)
+/* A prompt counts once, whatever the number of answers to it. */
+static struct answer_usage usage_of(const struct choice *c, const struct text_result *r)
 {
-    return (struct answer_usage){.n_prompt = (int64_t)r->n_prompt,
-                                 .n_cached = (int64_t)r->n_cached,
+    return (struct answer_usage){.n_prompt = c->counts_prompt ? (int64_t)r->n_prompt : 0,
+                                 .n_cached = c->counts_prompt ? (int64_t)r->n_cached : 0,
                                  .n_answer = (int64_t)r->n_answer,
                                  .n_reasoning = (int64_t)r->n_reasoning,
                                  .n_substituted = (int64_t)r->n_substituted,
@@ -282,11 +345,10 @@ static struct answer_usage usage_of(const struct text_result *r)
                                  .queue_s = (double)r->queue_ns / 1e9};
 }
 
-/* The prompt counts once, whatever the number of choices. */
 static void add_usage(struct job *job, const struct answer_usage *u)
 {
-    job->usage.n_prompt = u->n_prompt;
-    job->usage.n_cached = u->n_cached > job->usage.n_cached ? u->n_cached : job->usage.n_cached;
+    job->usage.n_prompt += u->n_prompt;
+    job->usage.n_cached += u->n_cached;
     job->usage.n_answer += u->n_answer;
     job->usage.n_reasoning += u->n_reasoning;
     job->usage.n_substituted += u->n_substituted;
@@ -297,8 +359,16 @@ static enum answer_finish finish_of(const struct choice *c, enum text_end end)
     switch (end) {
     case TEXT_END_STOP: return FINISH_STOP_STRING;
     case TEXT_END_LENGTH: return FINISH_LENGTH;
+    case TEXT_END_CANCELLED: return c->n_calls ? FINISH_TOOL_CALLS : FINISH_LENGTH; /* it had enough */
     default: return c->n_calls ? FINISH_TOOL_CALLS : FINISH_STOP;
     }
+}
+
+/* Says whose error it is where there are several prompts. */
+static void name_prompt(const struct choice *c, struct err *e)
+{
+    if (c->job->n_prompts > 1)
+        err_prefix(e, "prompt[%zu]", (size_t)(c->prompt - c->job->prompts));
 }
 
 /* What the client got of an answer that called tools, in the form of a message of a history. */
@@ -336,12 +406,13 @@ static void tell_end(struct choice *c, const struct text_result *r)
 {
     struct job *job = c->job;
     struct err e = {0};
-    struct answer_usage usage = usage_of(r);
+    struct answer_usage usage = usage_of(c, r);
     add_usage(job, &usage);
     if (r->end == TEXT_END_FAILED) {
         log_line(job->log, LOG_WARN, "answer %s: %s", job->head.id, r->error->text);
         e = *r->error;
         hide_folders(job->model->path, &e);
+        name_prompt(c, &e);
         fail(job, &e);
     } else if (r->end == TEXT_END_CANCELLED && !c->has_enough) {
         err_set(&e, ERR_CANCELLED, "the server is ending");
@@ -362,7 +433,7 @@ static void tell_failure(struct job *job)
 {
     struct err e = {0};
     const struct answer_event events[] = {
-        {.kind = ANSWER_BEGIN, .usage.n_prompt = (int64_t)job->prompt.n},
+        begin_event(job, 0),
         {.kind = ANSWER_FAILED, .error = &job->error},
     };
     for (int i = job->has_begun; i < 2; i++)
@@ -448,12 +519,14 @@ static void on_end(void *user, const struct text_result *result)
 /* ---- opening --------------------------------------------------------------------------------------------------- */
 
 /* Some protocols' clients want to hear in the stream that a prompt is too long. */
-static err_code check_length(struct job *job, struct err *e)
+static err_code check_length(struct job *job, size_t i, struct err *e)
 {
-    int64_t n = (int64_t)job->prompt.n, max = job->model->facts.n_ctx;
-    if (n < max)
+    int64_t n = (int64_t)job->prompts[i].n, max = job->model->facts.n_ctx;
+    if (n < max || (n == max && job->request.max_tokens == 0))
         return ERR_OK;
     server_set_overflow(e, n, max - 1);
+    if (job->n_prompts > 1)
+        err_prefix(e, "prompt[%zu]", i);
     if (!job->stream || !job->protocol->overflows_in_stream)
         return e->code;
     job->error = *e;
@@ -477,11 +550,15 @@ static err_code open_answers(struct job *job, const struct job_setup *setup, str
     job->head.model = job->model->name;
     job->head.created = (int64_t)time(NULL);
     TRY(random_id(job->head.id, e));
+    const int64_t n_each = server_request_n_each(r);
+    job->n_prompts = (size_t)server_request_n_prompts(r);
+    job->prompts = mem_calloc(job->n_prompts, sizeof *job->prompts);
     job->choices = mem_calloc((size_t)r->n_choices, sizeof *job->choices);
-    if (!job->choices)
+    if (!job->prompts || !job->choices)
         return err_nomem(e, (size_t)r->n_choices * sizeof *job->choices, "answers");
     for (int64_t i = 0; i < r->n_choices; i++)
-        job->choices[i] = (struct choice){.job = job, .index = i};
+        job->choices[i] = (struct choice){
+            .job = job, .index = i, .prompt = &job->prompts[i / n_each], .counts_prompt = i % n_each == 0};
     if (!r->has_seed)
         TRY(random_from_system(&job->request.sampling.seed, sizeof job->request.sampling.seed, e));
     if (r->stream) {
@@ -538,14 +615,16 @@ void job_close(struct job **out)
         gathered_choice_close(&job->choices[i].gathered);
         whole_text_close(&job->choices[i].held);
     }
+    for (size_t i = 0; job->prompts && i < job->n_prompts; i++)
+        prompt_close(&job->prompts[i]);
     mem_free(job->choices);
+    mem_free(job->prompts);
     if (job->writer)
         job->protocol->close(job->writer);
     stream_end(&job->stream, true);
     stream_leave(&job->unread);
     bytes_close(&job->out);
     answer_grammar_close(&job->grammar);
-    prompt_close(&job->prompt);
     server_request_close(&job->request);
     pthread_mutex_destroy(&job->lock);
     mem_free(job);
@@ -557,24 +636,27 @@ static err_code submit_one(struct job *job, struct choice *c, const char *const 
 {
     const struct server_request *r = &job->request;
     uint64_t id;
-    struct text_request t = {.ids = job->prompt.ids,
-                             .n_ids = job->prompt.n,
-                             .max_tokens = r->max_tokens,
-                             .ignore_eos = r->ignore_eos,
-                             .stops = stops,
-                             .n_stops = json_array_size(r->stops),
-                             .sampling = r->sampling,
-                             .n_logprob = r->n_logprob,
-                             .tmpl = r->messages ? job->model->tmpl : NULL,
-                             .prompt = answer_prompt_end(job->prompt.text.s, job->prompt.text.n),
-                             .tools = job->prompt.tools,
-                             .reasoning_budget = r->reasoning_budget,
-                             .grammar = job->grammar.kept ? job->grammar.kept->grammar : NULL,
-                             .grammar_from = job->grammar.from,
-                             .trigger = job->grammar.trigger,
-                             .group = job->group,
-                             .sink = {.prompt = on_prompt, .part = on_part, .end = on_end, .user = c}};
-    t.sampling.seed += (uint64_t)c->index;
+    struct text_request t = {
+        .ids = c->prompt->ids,
+        .n_ids = c->prompt->n,
+        .max_tokens = r->max_tokens,
+        .ignore_eos = r->ignore_eos,
+        .stops = stops,
+        .n_stops = json_array_size(r->stops),
+        .sampling = r->sampling,
+        .n_logprob = r->n_logprob,
+        .scores_prompt = r->echo,
+        .tmpl = r->messages ? job->model->tmpl : NULL,
+        .prompt = answer_prompt_end(c->prompt->text.s, c->prompt->text.n),
+        .tools = c->prompt->tools,
+        .reasoning_budget = r->reasoning_budget,
+        .grammar = job->grammar.kept ? job->grammar.kept->grammar : NULL,
+        .grammar_from = job->grammar.from,
+        .trigger = job->grammar.trigger,
+        .group = job->group,
+        .follows = c->index > 0,
+        .sink = {.prompt = on_prompt, .scored = on_scored, .part = on_part, .end = on_end, .user = c}};
+    t.sampling.seed += (uint64_t)(c->index % server_request_n_each(r)); /* a prompt is answered as if it were alone */
     if (r->n_logprob >= 0 || r->return_ids)
         t.sink.token = on_token;
     pthread_mutex_lock(&job->lock);
@@ -610,12 +692,29 @@ static err_code submit_all(struct job *job, struct err *e)
     return code;
 }
 
-static err_code make_prompt(struct job *job, struct err *e)
+/* Log-probabilities of prompts are kept until the answer is whole. */
+static err_code check_scores(const struct job *job, struct err *e)
+{
+    enum { MAX_SCORES = 1000000 };
+    const struct server_request *r = &job->request;
+    int64_t n = 0;
+    for (int64_t i = 0; i < r->n_choices && r->echo; i++)
+        n += (int64_t)job->choices[i].prompt->n * (1 + r->n_logprob);
+    if (n <= MAX_SCORES)
+        return ERR_OK;
+    return err_set(e, ERR_USAGE, "logprobs: %lld of the prompts' tokens and of the likeliest; expected at most %d",
+                   (long long)n, MAX_SCORES);
+}
+
+static err_code make_prompts(struct job *job, struct err *e)
 {
     TRY(check_biases(job, e));
-    TRY(prompt_make(&job->prompt, job->model, &job->request, job->vars, job->n_vars, e));
-    TRY(answer_grammar_open(&job->grammar, job->model, &job->prompt, &job->request, e));
-    return check_length(job, e);
+    for (size_t i = 0; i < job->n_prompts; i++) {
+        TRY(prompt_make(&job->prompts[i], job->model, &job->request, i, job->vars, job->n_vars, e));
+        TRY(check_length(job, i, e));
+    }
+    TRY(check_scores(job, e));
+    return answer_grammar_open(&job->grammar, job->model, &job->prompts[0], &job->request, e);
 }
 
 /* Ends submitting, which holds a reference for the texts. The last text to end gives it up or, if all have ended
@@ -647,7 +746,7 @@ static void begin_submission(struct job *job)
 err_code job_submit(struct job *job, struct err *e)
 {
     begin_submission(job);
-    err_code code = make_prompt(job, e);
+    err_code code = make_prompts(job, e);
     if (code == ERR_OK && job->error.code == ERR_OK)
         code = submit_all(job, e);
     end_submission(job, code == ERR_OK ? NULL : e);

@@ -4,6 +4,8 @@
 
 #include "base/json_text.h"
 #include "base/mem.h"
+#include "server/infill.h"
+#include "server/request_fields.h"
 #include "texts/answer.h"
 
 enum { MAX_VARS = 64 };
@@ -175,7 +177,7 @@ err_code prompt_render(struct prompt *p, const struct served_model *m, const str
 
 /* ---- tokens ---------------------------------------------------------------------------------------------------- */
 
-static err_code add_ids(struct prompt *p, const int32_t *ids, size_t n, struct err *e)
+err_code prompt_add_ids(struct prompt *p, const int32_t *ids, size_t n, struct err *e)
 {
     if (n == 0)
         return ERR_OK;
@@ -188,17 +190,24 @@ static err_code add_ids(struct prompt *p, const int32_t *ids, size_t n, struct e
     return ERR_OK;
 }
 
+err_code prompt_tokenize(const struct served_model *m, const char *text, size_t n, bool parse_special, int32_t **ids,
+                         size_t *n_ids, struct err *e)
+{
+    moebius_error error;
+    return moebius_tokenize(m->vocab, text, n, false, parse_special, ids, n_ids, &error) == MOEBIUS_OK
+               ? ERR_OK
+               : from_public(e, &error);
+}
+
 static err_code add_text(struct prompt *p, const struct served_model *m, const char *text, size_t n, bool is_mark,
                          struct err *e)
 {
-    moebius_error error;
     int32_t *ids;
     size_t n_ids;
     if (n == 0)
         return ERR_OK;
-    if (moebius_tokenize(m->vocab, text, n, false, is_mark, &ids, &n_ids, &error) != MOEBIUS_OK)
-        return from_public(e, &error);
-    err_code code = add_ids(p, ids, n_ids, e);
+    TRY(prompt_tokenize(m, text, n, is_mark, &ids, &n_ids, e));
+    err_code code = prompt_add_ids(p, ids, n_ids, e);
     moebius_free(ids);
     return code;
 }
@@ -214,7 +223,7 @@ static err_code add_raw(struct prompt *p, const struct served_model *m, const js
                          &error) != MOEBIUS_OK)
         return from_public(e, &error);
     size_t n_twice = n_ids > 1 && ids[0] == bos && ids[1] == bos;
-    err_code code = add_ids(p, ids + n_twice, n_ids - n_twice, e);
+    err_code code = prompt_add_ids(p, ids + n_twice, n_ids - n_twice, e);
     moebius_free(ids);
     return code;
 }
@@ -236,7 +245,7 @@ static err_code add_rendered(struct prompt *p, const struct served_model *m, str
     size_t n;
     if (moebius_prompt_tokenize(p->rendered, m->vocab, &ids, &n, &error) != MOEBIUS_OK)
         return from_public(e, &error);
-    err_code code = add_ids(p, ids, n, e);
+    err_code code = prompt_add_ids(p, ids, n, e);
     moebius_free(ids);
     return code;
 }
@@ -277,20 +286,41 @@ static err_code replay(struct prompt *p, const struct served_model *m, const jso
     return code;
 }
 
-err_code prompt_make(struct prompt *p, const struct served_model *m, const struct server_request *r,
+/* What an answer that echoes its prompt begins with: the text as it was sent, or that of the tokens. */
+static err_code add_echo(struct prompt *p, const struct served_model *m, const json_t *prompt, struct err *e)
+{
+    moebius_error error;
+    char *text;
+    size_t n;
+    if (json_is_string(prompt))
+        return bytes_add(&p->text, json_string_value(prompt), json_string_length(prompt), e);
+    if (moebius_detokenize(m->vocab, p->ids, p->n, true, &text, &n, &error) != MOEBIUS_OK)
+        return from_public(e, &error);
+    err_code code = bytes_add(&p->text, text, n, e);
+    moebius_free(text);
+    return code;
+}
+
+err_code prompt_make(struct prompt *p, const struct served_model *m, const struct server_request *r, size_t i,
                      const moebius_template_var *defaults, size_t n_defaults, struct err *e)
 {
+    const json_t *prompt = json_array_get(r->prompts, i);
+    struct field_path path = request_prompt_path(r, i);
     if (r->messages) {
         TRY(prompt_render(p, m, r, defaults, n_defaults, e));
         TRY(add_rendered(p, m, e));
         TRY(add_begun_ids(p, m, e));
         TRY(replay(p, m, r->messages, e));
-    } else if (r->ids) {
-        TRY(prompt_take_ids(p, m, "prompt", r->ids, e));
+    } else if (r->suffix) {
+        TRY(infill_make(p, m, r, prompt, e));
+    } else if (json_is_array(prompt)) {
+        TRY(prompt_take_ids(p, m, path.s, prompt, e));
     } else {
-        TRY(add_raw(p, m, r->text, e));
+        TRY(add_raw(p, m, prompt, e));
     }
-    return p->n ? ERR_OK : err_set(e, ERR_USAGE, "the prompt is empty, and this model has no token that begins a text");
+    if (!p->n)
+        return err_set(e, ERR_USAGE, "%s: empty, and this model has no token that begins a text", path.s);
+    return r->echo ? add_echo(p, m, prompt, e) : ERR_OK;
 }
 
 void prompt_close(struct prompt *p)

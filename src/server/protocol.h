@@ -11,7 +11,9 @@
 
 /* What happens to one of the answers to a request, in order. */
 enum answer_event_kind {
-    ANSWER_BEGIN, /* the prompt was accepted; comes once, before all others. usage: n_prompt, and n_cached if known */
+    ANSWER_BEGIN,  /* the prompt was accepted; comes once, before all others. usage: n_prompt, and n_cached if known */
+    ANSWER_PROMPT, /* text: the prompt, before all else of its choice; only where the request wants it echoed. With
+                      log-probabilities also token */
     ANSWER_PROGRESS,  /* more of the prompt is done. usage.prompt_s: since it began */
     ANSWER_REASONING, /* text */
     ANSWER_CONTENT,   /* text */
@@ -19,7 +21,7 @@ enum answer_event_kind {
     ANSWER_ARGUMENTS, /* text: more of the JSON of the call's arguments */
     ANSWER_CALL_END,  /* the call is whole; one without it was cut by the answer's end */
     ANSWER_TOKEN,     /* a token, before its text; only where the request wants log-probabilities or ids */
-    ANSWER_END,       /* finish and usage; each choice has its own */
+    ANSWER_END,       /* finish and usage; each choice has its own, of which one counts the prompt */
     ANSWER_FAILED,    /* error, of the whole request; nothing follows */
 };
 
@@ -33,10 +35,10 @@ struct answer_usage {
 };
 
 struct answer_logprob {
-    const char *piece; /* the token's bytes [n_piece] */
+    const char *piece; /* the token's bytes [n_piece]; borrowed from the vocabulary */
     size_t n_piece;
     int32_t id;
-    double logprob;
+    double logprob; /* NaN: it has none */
 };
 
 struct answer_event {
@@ -49,6 +51,7 @@ struct answer_event {
     int64_t n_done, n_all, n_cached;    /* ANSWER_PROGRESS: tokens of the prompt */
     const struct answer_logprob *token; /* ANSWER_TOKEN: the token, and behind it [n_top] the likeliest */
     int n_top;
+    size_t n_tok;              /* ANSWER_PROMPT: `token` is [n_tok][1 + n_top], of likeliest that have id -1 are none */
     enum answer_finish finish; /* ANSWER_END */
     const char *stop;          /* the string, of FINISH_STOP_STRING */
     struct answer_usage usage;
@@ -71,6 +74,10 @@ struct gathered_call {
     bool is_whole;          /* else the answer's end cut it, and the arguments are no JSON */
 };
 struct gathered_choice {
+    struct bytes prompt;                  /* ANSWER_PROMPT */
+    struct answer_logprob *prompt_tokens; /* [n_prompt_tok][1 + n_prompt_top], owned; NULL: none */
+    size_t n_prompt_tok;
+    int n_prompt_top;
     struct bytes reasoning, content;
     struct gathered_call *calls; /* [n_calls], owned */
     size_t n_calls;
@@ -112,6 +119,7 @@ struct protocol {
 extern const struct protocol protocol_chat, protocol_completions, protocol_responses; /* OpenAI */
 extern const struct protocol protocol_messages;                                       /* Anthropic; count_tokens, too */
 extern const struct protocol protocol_ollama_chat, protocol_ollama_generate;
+extern const struct protocol protocol_llama, protocol_infill; /* llama.cpp's */
 
 /* ERR_LIMIT in the words by which clients recognise a prompt that doesn't fit; a full queue has other words. */
 err_code server_set_overflow(struct err *e, int64_t n_prompt, int64_t n_ctx);

@@ -184,6 +184,7 @@ static err_code tell(struct answer_writer *w, const struct answer_event *event, 
     case ANSWER_TOKEN: return writer_add_token(w, event, e);
     case ANSWER_END: return end(w, event, out, e);
     case ANSWER_FAILED: return writer_send(out, NULL, openai_error(server_http_status(event->error), event->error), e);
+    case ANSWER_PROMPT: break;
     }
     return ERR_OK;
 }

@@ -1,77 +1,89 @@
 /* OpenAI's completions of plain text: /v1/completions. */
-
 #include "base/json_text.h"
 #include "server/writer.h"
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-static bool is_ids(const json_t *value)
+/* Each prompt has n answers; OpenAI's interface could choose these among more, which at temperature 0 are the same. */
+static err_code check_best_of(const struct server_request *r, struct err *e)
 {
-    bool good = json_array_size(value) > 0;
-    for (size_t i = 0; good && i < json_array_size(value); i++) {
-        json_int_t id = json_integer_value(json_array_get(value, i));
-        good = json_is_integer(json_array_get(value, i)) && id >= 0 && id <= INT32_MAX;
-    }
-    return good;
-}
-
-/* A text, token ids, or a list of one of these. */
-static err_code set_prompt(struct server_request *r, const char *path, json_t *value, struct err *e)
-{
-    const json_t *first = json_array_get(value, 0);
-    bool is_list = json_is_string(first) || json_is_array(first);
-    if (is_list && json_array_size(value) > 1)
-        return err_set(e, ERR_USAGE, "%s: %zu prompts; expected one, as a request has one prompt", path,
-                       json_array_size(value));
-    if (is_list)
-        value = json_array_get(value, 0);
-    if (json_is_string(value))
-        r->text = json_incref(value);
-    else if (is_ids(value))
-        r->ids = json_incref(value);
-    else
-        return request_expected(e, path, value, "a text, or a list of tokens' ids");
-    return ERR_OK;
+    const json_t *value = json_object_get(r->body, "best_of");
+    bool is_fine = !value || json_is_null(value) || r->sampling.temperature == 0;
+    if (is_fine || (json_is_number(value) && json_number_value(value) <= (double)r->n_choices))
+        return ERR_OK;
+    return request_expected(e, "best_of", value, "n or less, as this server gives all the answers that it makes");
 }
 
 static err_code parse(struct server_request *r, json_t *body, struct err *e)
 {
     static const struct request_field fields[] = {
-        FIELD_SETTER("prompt", set_prompt),
+        FIELD_SETTER("prompt", request_set_prompts),
+        FIELD_IGNORED("best_of"), /* below */
         FIELD_FLAG("echo", echo),
         FIELD_SETTER("response_format", request_set_response_format),
-        FIELD_NONE("suffix", "text goes on at its end only"),
+        FIELD_SETTER("suffix", request_set_suffix),
     };
     TRY(request_take_body(r, body, e));
     TRY(REQUEST_READ_FIELDS(r, "", body, fields, e));
-    if (!r->text && !r->ids)
-        return request_expected(e, "prompt", NULL, "a text, or a list of tokens' ids");
-    if (r->echo && (r->ids || r->n_logprob >= 0))
-        return err_set(e, ERR_USAGE, "echo: expected false where the prompt is of token ids, and with logprobs");
+    TRY(check_best_of(r, e));
+    TRY(request_check_prompts(r, e));
     return request_check(r, e);
 }
 
 /* ---- answers --------------------------------------------------------------------------------------------------- */
 
+/* Characters that begin in a token, which may be a part of one. */
+static int64_t count_chars(const json_t *token)
+{
+    const json_t *bytes = json_object_get(token, "bytes");
+    int64_t n = 0;
+    for (size_t i = 0; i < json_array_size(bytes); i++)
+        n += (json_integer_value(json_array_get(bytes, i)) & 0xc0) != 0x80;
+    return n;
+}
+
+/* Where the first token of a prompt begins in its text: before it, where the tokens say more than the text, as those
+ * that the tokenizer puts in front of it do. */
+static int64_t first_offset(const char *text, size_t n, const json_t *tokens)
+{
+    int64_t offset = 0;
+    for (size_t i = 0; i < n; i++)
+        offset += ((unsigned char)text[i] & 0xc0) != 0x80;
+    for (size_t i = 0; i < json_array_size(tokens); i++)
+        offset -= count_chars(json_array_get(tokens, i));
+    return offset;
+}
+
+/* The likeliest tokens with their log-probabilities, and the token itself. Of several with the same text, as parts of
+ * characters have, the likeliest counts. */
+static json_t *top_of(const json_t *token)
+{
+    const json_t *likeliest = json_object_get(token, "top_logprobs");
+    json_t *top = json_object();
+    int bad = !top;
+    for (size_t k = 0; k <= json_array_size(likeliest); k++) {
+        const json_t *one = k < json_array_size(likeliest) ? json_array_get(likeliest, k) : token;
+        const char *text = json_string_value(json_object_get(one, "token"));
+        if (!json_object_get(top, text))
+            bad |= json_object_set(top, text, json_object_get(one, "logprob"));
+    }
+    return json_unless(bad, top);
+}
+
 /* OpenAI's older form of log-probabilities: lists beside each other. *offset: where the first token begins in the
- * text; moves on. */
+ * text, in characters; moves on. */
 static json_t *list_logprobs(const json_t *tokens, int64_t *offset)
 {
     json_t *texts = json_array(), *logprobs = json_array(), *tops = json_array(), *offsets = json_array();
     int bad = 0;
     for (size_t i = 0; i < json_array_size(tokens); i++) {
-        const json_t *token = json_array_get(tokens, i), *likeliest = json_object_get(token, "top_logprobs");
-        json_t *text = json_object_get(token, "token"), *top = json_object();
-        for (size_t k = 0; k < json_array_size(likeliest); k++) {
-            const json_t *one = json_array_get(likeliest, k);
-            bad |=
-                json_object_set(top, json_string_value(json_object_get(one, "token")), json_object_get(one, "logprob"));
-        }
-        bad |= json_array_append(texts, text);
-        bad |= json_array_append(logprobs, json_object_get(token, "logprob"));
-        bad |= json_array_append_new(tops, top);
-        bad |= json_array_append_new(offsets, json_integer(*offset));
-        *offset += (int64_t)json_string_length(text);
+        const json_t *token = json_array_get(tokens, i);
+        json_t *logprob = json_object_get(token, "logprob");
+        bad |= json_array_append(texts, json_object_get(token, "token"));
+        bad |= json_array_append(logprobs, logprob);
+        bad |= json_array_append_new(tops, json_is_null(logprob) ? json_null() : top_of(token));
+        bad |= json_array_append_new(offsets, json_integer(*offset > 0 ? *offset : 0));
+        *offset += count_chars(token);
     }
     return json_unless(bad, json_pack("{s:o,s:o,s:o,s:o}", "tokens", texts, "token_logprobs", logprobs, "top_logprobs",
                                       tops, "text_offset", offsets));
@@ -106,13 +118,15 @@ static json_t *make_chunk(struct answer_writer *w, int64_t choice, json_t *text,
     return json_unless(bad, make_answer(&w->head, json_pack("[o]", one)));
 }
 
-static err_code begin(struct answer_writer *w, struct bytes *out, struct err *e)
+static err_code tell_prompt(struct answer_writer *w, const struct answer_event *event, struct bytes *out, struct err *e)
 {
-    if (!w->r->echo)
-        return ERR_OK;
-    for (int64_t i = 0; i < w->r->n_choices; i++)
-        TRY(writer_send(out, NULL, make_chunk(w, i, json_incref(w->r->text), NULL), e));
-    return ERR_OK;
+    struct told_choice *c = &w->choices[event->choice];
+    json_t *tokens = openai_logprobs(event->token, event->n_tok, event->n_top);
+    c->text_off = first_offset(event->text, event->n, tokens);
+    int bad = !tokens || json_array_extend(c->tokens, tokens);
+    json_decref(tokens);
+    json_t *text = json_text(event->text, event->n);
+    return writer_send(out, NULL, json_unless(bad, make_chunk(w, event->choice, text, NULL)), e);
 }
 
 static err_code end(struct answer_writer *w, const struct answer_event *event, struct bytes *out, struct err *e)
@@ -135,13 +149,14 @@ static err_code end(struct answer_writer *w, const struct answer_event *event, s
 static err_code tell(struct answer_writer *w, const struct answer_event *event, struct bytes *out, struct err *e)
 {
     switch (event->kind) {
-    case ANSWER_BEGIN: return begin(w, out, e);
+    case ANSWER_PROMPT: return tell_prompt(w, event, out, e);
     case ANSWER_REASONING:
     case ANSWER_CONTENT:
         return writer_send(out, NULL, make_chunk(w, event->choice, json_text(event->text, event->n), NULL), e);
     case ANSWER_TOKEN: return writer_add_token(w, event, e);
     case ANSWER_END: return end(w, event, out, e);
     case ANSWER_FAILED: return writer_send(out, NULL, openai_error(server_http_status(event->error), event->error), e);
+    case ANSWER_BEGIN:
     case ANSWER_PROGRESS:
     case ANSWER_CALL:
     case ANSWER_ARGUMENTS:
@@ -150,12 +165,10 @@ static err_code tell(struct answer_writer *w, const struct answer_event *event, 
     return ERR_OK;
 }
 
-static json_t *whole_text(const struct server_request *r, const struct gathered_choice *c)
+static json_t *whole_text(const struct gathered_choice *c)
 {
     struct bytes all = {0};
-    err_code code = ERR_OK;
-    if (r->echo)
-        code = bytes_add(&all, json_string_value(r->text), json_string_length(r->text), NULL);
+    err_code code = bytes_add(&all, c->prompt.s, c->prompt.n, NULL);
     if (code == ERR_OK)
         code = bytes_add(&all, c->reasoning.s, c->reasoning.n, NULL);
     if (code == ERR_OK)
@@ -171,10 +184,13 @@ static json_t *whole(const struct server_request *r, const struct answer_head *h
     json_t *all = json_array();
     int bad = 0;
     for (int64_t i = 0; i < r->n_choices; i++) {
-        int64_t offset = 0;
         const struct gathered_choice *c = &choices[i];
+        json_t *tokens = openai_logprobs(c->prompt_tokens, c->n_prompt_tok, c->n_prompt_top);
+        int64_t offset = c->prompt_tokens ? first_offset(c->prompt.s, c->prompt.n, tokens) : 0;
+        bad |= !tokens || (c->logprobs && json_array_extend(tokens, c->logprobs));
         bad |= json_array_append_new(
-            all, make_choice(r, i, whole_text(r, c), c->logprobs, c->ids, &offset, openai_finish(c->finish)));
+            all, make_choice(r, i, whole_text(c), tokens, c->ids, &offset, openai_finish(c->finish)));
+        json_decref(tokens);
     }
     struct answer_usage usage = answer_usage_all(choices, r->n_choices);
     json_t *answer = make_answer(head, all);

@@ -376,6 +376,7 @@ static err_code tell(struct answer_writer *w, const struct answer_event *event, 
     case ANSWER_CALL_END: return close_block(w, out, e);
     case ANSWER_END: return tell_end(w, event, out, e);
     case ANSWER_FAILED: return writer_send(out, "error", make_error(server_http_status(event->error), event->error), e);
+    case ANSWER_PROMPT:
     case ANSWER_PROGRESS:
     case ANSWER_TOKEN: break;
     }

@@ -95,7 +95,7 @@ static err_code parse_generate(struct server_request *r, json_t *body, struct er
         FIELD_IGNORED("system"),
         FIELD_IGNORED("raw"),
         FIELD_NONE("images", "this server reads text only"),
-        FIELD_NONE("suffix", "text goes on at its end only"),
+        FIELD_SETTER("suffix", request_set_suffix),
         FIELD_NONE("template", "the model's own template is used"),
         FIELD_NONE("context", "send the conversation to /api/chat"),
     };
@@ -107,9 +107,9 @@ static err_code parse_generate(struct server_request *r, json_t *body, struct er
     TRY(request_string(body, "", "prompt", &prompt, e));
     TRY(request_string(body, "", "system", &system, e));
     r->only_loads = !prompt || !*prompt;
-    if (!r->only_loads && json_is_true(json_object_get(body, "raw")))
-        r->text = json_incref(json_object_get(body, "prompt"));
-    if (r->only_loads || r->text)
+    if (!r->only_loads && (r->suffix || json_is_true(json_object_get(body, "raw"))))
+        r->prompts = json_pack("[O]", json_object_get(body, "prompt"));
+    if (r->only_loads || r->prompts)
         return finish(r, e);
     err_code code = messages_open(&list, r, e);
     if (code == ERR_OK && system && *system)
@@ -234,6 +234,7 @@ static err_code tell(struct answer_writer *w, enum form form, const struct answe
         return send_line(out, json_unless(set_done(answer, event->finish, &event->usage), answer), e);
     case ANSWER_FAILED: return send_line(out, make_error(0, event->error), e);
     case ANSWER_BEGIN:
+    case ANSWER_PROMPT:
     case ANSWER_PROGRESS: break;
     }
     return ERR_OK;

@@ -236,6 +236,7 @@ static err_code tell(struct answer_writer *w, const struct answer_event *event, 
         return send_response(w, "response.failed",
                              responses_make(w->r, &w->head, "failed", json_incref(w->output), NULL, NULL, event->error),
                              out, e);
+    case ANSWER_PROMPT:
     case ANSWER_PROGRESS: break;
     }
     return ERR_OK;

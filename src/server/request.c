@@ -22,14 +22,24 @@ void server_request_init(struct server_request *r)
 
 void server_request_close(struct server_request *r)
 {
-    json_t *const owned[] = {r->argument_texts, r->body,       r->made,   r->messages, r->text,          r->ids,
-                             r->tools,          r->tool_kinds, r->schema, r->stops,    r->template_vars, r->notes,
-                             r->deferred,       r->loaded};
+    json_t *const owned[] = {r->argument_texts, r->body,       r->made,   r->messages, r->prompts,
+                             r->tools,          r->tool_kinds, r->schema, r->stops,    r->template_vars,
+                             r->notes,          r->deferred,   r->loaded};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         json_decref(owned[i]);
     mem_free(r->biases);
     mem_free(r->breakers);
     *r = (struct server_request){0};
+}
+
+int64_t server_request_n_prompts(const struct server_request *r)
+{
+    return r->prompts ? (int64_t)json_array_size(r->prompts) : 1;
+}
+
+int64_t server_request_n_each(const struct server_request *r)
+{
+    return r->n_choices / server_request_n_prompts(r);
 }
 
 void server_request_note(struct server_request *r, const char *fmt, ...)

@@ -23,10 +23,12 @@ struct server_request {
     json_t *notes;           /* an array of sentences for the log: what was ignored; owned */
     struct kept_items *kept; /* of earlier answers, and where this one's go; NULL: nowhere. Borrowed */
 
-    /* the prompt: one of these three; owned */
+    /* the prompt: one of these two; owned */
     json_t *messages; /* an array in the form that templates take (server/messages.h) */
-    json_t *text;     /* a string that goes on */
-    json_t *ids;      /* an array of token ids that go on */
+    json_t *prompts;  /* an array of prompts that go on: strings, and arrays of token ids */
+
+    const json_t *suffix; /* a string: the answer belongs between a prompt, which is text, and this; NULL: none */
+    const json_t *extra;  /* other files for that: an array of {"text", "filename"}; NULL: none. Both are the body's */
 
     json_t *argument_texts; /* an array: the arguments of each call in `messages` as a text; owned */
 
@@ -46,8 +48,9 @@ struct server_request {
     json_t *template_vars;    /* an object: chat_template_kwargs, enable_thinking, reasoning_effort, ... Owned */
     int64_t reasoning_budget; /* tokens; -1: no bound */
 
-    int64_t n_choices;                /* answers to one prompt, 1 or more */
+    int64_t n_choices;                /* answers, 1 or more: as many to each prompt, those of the first one first */
     int64_t max_tokens;               /* -1: until it ends */
+    int64_t max_answer_ms;            /* a text of several lines may take so long; 0 or less: no bound */
     json_t *stops;                    /* an array of strings without zero bytes; NULL: none. Owned */
     moebius_sampler_options sampling; /* its pointers go into what is below */
     moebius_logit_bias *biases;       /* [sampling.n_logit_biases], owned */
@@ -62,7 +65,7 @@ struct server_request {
     bool stream_usage;      /* OpenAI's stream_options.include_usage */
     bool return_progress;   /* events that say how much of the prompt is done */
     bool return_ids;        /* the answer tells its tokens' ids: ANSWER_TOKEN is wanted even where n_logprob is -1 */
-    bool echo;              /* completions: the protocol puts the prompt's text before the answer */
+    bool echo;              /* the answer begins with the prompt: ANSWER_PROMPT is wanted */
     bool only_loads;        /* Ollama's way to have a model loaded: there is no prompt and no answer */
     bool hides_reasoning;   /* the client doesn't want to see it: the protocol leaves it out */
     bool continues_message; /* the last message is the assistant's, and the answer goes on with it */
@@ -71,6 +74,10 @@ struct server_request {
 /* Fills defaults, which may be changed before a body is parsed; to be closed in any case. */
 void server_request_init(struct server_request *r);
 void server_request_close(struct server_request *r);
+
+/* How many prompts there are, and answers to each. */
+int64_t server_request_n_prompts(const struct server_request *r);
+int64_t server_request_n_each(const struct server_request *r);
 
 /* Adds a sentence to notes, of which there is a bounded number. */
 void server_request_note(struct server_request *r, const char *fmt, ...) PRINTF_LIKE(2, 3);

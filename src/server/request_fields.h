@@ -19,6 +19,8 @@ struct field_path {
 };
 /* The path of a member, of an array's element, or of both: [i] only where i >= 0, the name only unless it is NULL. */
 struct field_path field_path(const char *parent, long i, const char *name);
+/* Of prompt i: "messages", "prompt", or where there are several "prompt[2]". */
+struct field_path request_prompt_path(const struct server_request *r, size_t i);
 
 enum field_kind {
     /* a value for the member of struct server_request at `offset`, numbers from min to max */
@@ -100,6 +102,8 @@ json_t *request_keep(struct server_request *r, json_t *value);
 typedef err_code request_setter(struct server_request *r, const char *path, json_t *value, struct err *e);
 
 request_setter request_set_model;
+request_setter request_set_prompts;         /* a text, token ids, or a list of these */
+request_setter request_set_suffix;          /* what follows the answer; empty: nothing */
 request_setter request_set_stops;           /* a string, or an array of them */
 request_setter request_set_response_format; /* {"type": "json_schema", ...} of Chat and Responses */
 request_setter request_set_schema;          /* a JSON schema itself */
@@ -107,6 +111,9 @@ request_setter request_set_effort;          /* "low" ... */
 request_setter request_set_reasoning;       /* {"effort", "max_tokens", "enabled", "exclude"} */
 request_setter request_set_thinking;        /* {"type": "enabled", "budget_tokens"} */
 request_setter request_set_thinks;          /* whether the model reasons: true or false */
+
+/* Whether there is a prompt, and how many answers that makes, once all fields are read. */
+MUST_USE err_code request_check_prompts(struct server_request *r, struct err *e);
 
 /* What fields about reasoning say together; request_check calls it. */
 MUST_USE err_code request_check_reasoning(struct server_request *r, struct err *e);

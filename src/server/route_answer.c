@@ -63,7 +63,7 @@ static err_code take_share(struct call *c, const struct server_request *r, struc
 {
     struct quota *quota = &c->server->quota;
     if (c->group && quota->max && r->n_choices > quota->max)
-        return err_set(e, ERR_USAGE, "n: %lld; expected at most %lld, as a key may have so many answers at once",
+        return err_set(e, ERR_USAGE, "n: %lld answers; expected at most %lld, as a key may have so many at once",
                        (long long)r->n_choices, (long long)quota->max);
     if (quota_enter(quota, &c->share, c->group, r->n_choices))
         return ERR_OK;

@@ -30,26 +30,38 @@ static json_t *piece_of(const moebius_vocab *vocab, int32_t id)
     return json_pack("{s:i, s:o}", "id", (int)id, "piece", text ? text : writer_byte_list(piece, n));
 }
 
+/* What a flag says, or what it says when it is missing. */
+static bool flag(const json_t *body, const char *name, bool otherwise)
+{
+    const json_t *value = json_object_get(body, name);
+    return value && !json_is_null(value) ? json_is_true(value) : otherwise;
+}
+
+/* `content` is in llama.cpp's form, `prompt` in that of vLLM's server, where the token that begins a text is added
+ * unless the request says otherwise. */
 static err_code tokenize(struct call *c, struct served_model *m, struct err *e)
 {
     const json_t *body = c->request.body;
     moebius_error error;
     int32_t *ids;
     size_t n;
-    const json_t *content = json_object_get(body, "content"), *special = json_object_get(body, "parse_special");
-    bool with_pieces = json_is_true(json_object_get(body, "with_pieces"));
-    if (!json_is_string(content))
-        return err_set(e, ERR_USAGE, "content: expected a string");
-    if (moebius_tokenize(m->vocab, json_string_value(content), json_string_length(content),
-                         json_is_true(json_object_get(body, "add_special")), !special || json_is_true(special), &ids,
-                         &n, &error) != MOEBIUS_OK)
+    const json_t *content = json_object_get(body, "content"), *prompt = json_object_get(body, "prompt");
+    bool is_prompt = !content && prompt, with_pieces = flag(body, "with_pieces", false);
+    const json_t *text = is_prompt ? prompt : content;
+    if (!json_is_string(text))
+        return err_set(e, ERR_USAGE, "%s: expected a string", is_prompt ? "prompt" : "content");
+    bool add_special = is_prompt ? flag(body, "add_special_tokens", true) : flag(body, "add_special", false);
+    if (moebius_tokenize(m->vocab, json_string_value(text), json_string_length(text), add_special,
+                         flag(body, "parse_special", true), &ids, &n, &error) != MOEBIUS_OK)
         return from_public(e, &error);
     json_t *list = json_array();
     bool good = list != NULL;
     for (size_t i = 0; good && i < n; i++)
         good = json_array_append_new(list, with_pieces ? piece_of(m->vocab, ids[i]) : json_integer(ids[i])) == 0;
     moebius_free(ids);
-    json_t *out = good ? json_pack("{s:O}", "tokens", list) : NULL;
+    json_t *out = good ? json_pack("{s:O, s:I, s:I}", "tokens", list, "count", (json_int_t)n, "max_model_len",
+                                   (json_int_t)texts_n_ctx(m->texts))
+                       : NULL;
     json_decref(list);
     return reply(c, out);
 }
@@ -67,7 +79,7 @@ static err_code detokenize(struct call *c, struct served_model *m, struct err *e
     if (code == ERR_OK && moebius_detokenize(m->vocab, ids.ids, ids.n, true, &text, &n, &error) != MOEBIUS_OK)
         code = from_public(e, &error);
     if (code == ERR_OK) {
-        code = reply(c, json_pack("{s:o}", "content", json_text(text, n)));
+        code = reply(c, json_pack("{s:o, s:o}", "content", json_text(text, n), "prompt", json_text(text, n)));
         moebius_free(text);
     }
     prompt_close(&ids);
@@ -100,6 +112,33 @@ void route_detokenize(struct call *c)
     handle(c, detokenize);
 }
 
+static json_t *special_token(const moebius_vocab *vocab, int32_t id)
+{
+    size_t n;
+    const char *piece = id >= 0 ? moebius_token_piece(vocab, id, true, &n) : NULL;
+    return piece ? json_text(piece, n) : json_null();
+}
+
+/* As vLLM's server has it, for clients that count tokens and apply the template themselves. */
+static err_code tokenizer_info(struct call *c, struct served_model *m, struct err *e)
+{
+    return reply(c, json_pack("{s:o, s:o, s:b, s:s?, s:I}", "bos_token",
+                              special_token(m->vocab, moebius_token_bos(m->vocab)), "eos_token",
+                              special_token(m->vocab, moebius_token_eos(m->vocab)), "add_bos_token",
+                              moebius_vocab_adds_bos(m->vocab), "chat_template", moebius_vocab_template(m->vocab, NULL),
+                              "model_max_length", (json_int_t)texts_n_ctx(m->texts)));
+}
+
+void route_tokenizer_info(struct call *c)
+{
+    struct err e = {0};
+    struct served_model *m;
+    if (call_find_model(c, NULL, &m, &e) == ERR_OK)
+        call_with_model(c, m, tokenizer_info);
+    else
+        call_fail(c, &e);
+}
+
 /* ---- prompts --------------------------------------------------------------------------------------------------- */
 
 static void handle_request(struct call *c, call_work_fn *work)
@@ -120,7 +159,7 @@ static err_code count(struct call *c, struct served_model *m, struct err *e)
     const struct server_options *o = c->server->options;
     struct prompt p = {0};
     const char *object = c->protocol == &protocol_responses ? "response.input_tokens" : NULL;
-    err_code code = prompt_make(&p, m, &c->request, o->vars, o->n_vars, e);
+    err_code code = prompt_make(&p, m, &c->request, 0, o->vars, o->n_vars, e);
     if (code == ERR_OK)
         code = reply(c, json_pack("{s:s*, s:I}", "object", object, "input_tokens", (json_int_t)p.n));
     prompt_close(&p);

@@ -28,6 +28,7 @@ void route_answer(struct call *c);       /* route_answer.c */
 void route_count_tokens(struct call *c); /* route_tokens.c */
 void route_tokenize(struct call *c);
 void route_detokenize(struct call *c);
+void route_tokenizer_info(struct call *c);
 void route_apply_template(struct call *c);
 void route_embeddings(struct call *c); /* route_info.c */
 void route_health(struct call *c);

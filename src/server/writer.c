@@ -1,5 +1,6 @@
 #include "server/writer.h"
 
+#include <math.h>
 #include <string.h>
 #include <time.h>
 
@@ -122,17 +123,16 @@ void open_call_close(struct open_call *call)
 
 void answer_usage_add(struct answer_usage *all, const struct answer_usage *one)
 {
-    if (all->n_prompt == 0) {
-        *all = *one;
-        return;
-    }
+    all->n_prompt += one->n_prompt;
+    all->n_cached += one->n_cached;
     all->n_answer += one->n_answer;
     all->n_reasoning += one->n_reasoning;
     all->n_substituted += one->n_substituted;
     all->n_guess += one->n_guess;
     all->n_guess_right += one->n_guess_right;
-    if (all->answer_s < one->answer_s)
-        all->answer_s = one->answer_s; /* they run beside each other */
+    all->prompt_s = fmax(all->prompt_s, one->prompt_s); /* they run beside each other */
+    all->answer_s = fmax(all->answer_s, one->answer_s);
+    all->queue_s = fmax(all->queue_s, one->queue_s);
 }
 
 struct answer_usage answer_usage_all(const struct gathered_choice *choices, int64_t n)
@@ -179,9 +179,9 @@ json_t *openai_timings(const struct answer_usage *u)
 /* ---- tokens ---------------------------------------------------------------------------------------------------- */
 
 /* JSON has no infinity; OpenAI stands -9999 for it. */
-static double finite(double logprob)
+static json_t *number_of(double logprob)
 {
-    return logprob > -9999 ? logprob : -9999;
+    return isnan(logprob) ? json_null() : json_real(fmax(logprob, -9999));
 }
 
 json_t *writer_byte_list(const char *bytes, size_t n)
@@ -195,8 +195,8 @@ json_t *writer_byte_list(const char *bytes, size_t n)
 
 static json_t *one_logprob(const struct answer_logprob *token)
 {
-    return json_pack("{s:o,s:f,s:o}", "token", json_text(token->piece, token->n_piece), "logprob",
-                     finite(token->logprob), "bytes", writer_byte_list(token->piece, token->n_piece));
+    return json_pack("{s:o,s:o,s:o}", "token", json_text(token->piece, token->n_piece), "logprob",
+                     number_of(token->logprob), "bytes", writer_byte_list(token->piece, token->n_piece));
 }
 
 json_t *openai_logprob(const struct answer_logprob *token, int n_top)
@@ -207,6 +207,15 @@ json_t *openai_logprob(const struct answer_logprob *token, int n_top)
         bad |= token[i].id < 0 ? 0 : json_array_append_new(top, one_logprob(&token[i]));
     bad |= json_object_set_new(all, "top_logprobs", top);
     return json_unless(bad, all);
+}
+
+json_t *openai_logprobs(const struct answer_logprob *tokens, size_t n_tok, int n_top)
+{
+    json_t *list = json_array();
+    int bad = !list;
+    for (size_t i = 0; i < n_tok && !bad; i++)
+        bad |= json_array_append_new(list, openai_logprob(tokens + i * (1 + (size_t)n_top), n_top));
+    return json_unless(bad, list);
 }
 
 const char *openai_finish(enum answer_finish finish)

@@ -58,7 +58,7 @@ MUST_USE err_code open_call_begin(struct open_call *call, const struct answer_ev
 MUST_USE err_code open_call_add(struct open_call *call, const struct answer_event *event, struct err *e);
 void open_call_close(struct open_call *call); /* leaves it empty */
 
-/* Adds what one choice took to what all took: the prompt counts once. */
+/* Adds what one choice took to what all took. */
 void answer_usage_add(struct answer_usage *all, const struct answer_usage *one);
 struct answer_usage answer_usage_all(const struct gathered_choice *choices, int64_t n);
 
@@ -69,6 +69,8 @@ json_t *usage_with_substitutes(json_t *usage, const struct answer_usage *u);
 json_t *openai_usage(const struct answer_usage *u);
 json_t *openai_timings(const struct answer_usage *u); /* the names are those of llama.cpp's server */
 json_t *openai_logprob(const struct answer_logprob *token, int n_top);
+/* An array of those of n_tok tokens, each with its likeliest. */
+json_t *openai_logprobs(const struct answer_logprob *tokens, size_t n_tok, int n_top);
 json_t *openai_error(int status, const struct err *error);
 const char *openai_finish(enum answer_finish finish);
 

@@ -10,7 +10,8 @@ enum { WORTH_LOADING = 512 }; /* tokens more than a text in memory has */
 bool texts_disk_has_more(const struct texts *x, const struct text *t, const moebius_session *like, size_t n)
 {
     size_t least = n ? n + WORTH_LOADING : PREFIX_BLOCK;
-    return x->files && prefix_files_find(x->files, like, t->ids, t->n_ids - 1) >= least;
+    return x->files && !scores_are_missing(&t->scores) &&
+           prefix_files_find(x->files, like, t->ids, t->n_ids - 1) >= least;
 }
 
 /* The text has what there is on disk, and computes the rest. */

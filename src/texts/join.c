@@ -1,6 +1,7 @@
 /* Texts get their sessions: new ones, or forks of others that begin alike; and give them back when memory is short. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/minmax.h"
 #include "texts/texts_internal.h"
 
 bool texts_is_short(err_code code)
@@ -101,6 +102,11 @@ static moebius_session *session_of(const struct prefix_entry *x)
     return x->is_kept ? ((struct kept_text *)x->owner)->session : ((struct text *)x->owner)->session;
 }
 
+static const struct scores *scores_of(const struct prefix_entry *x)
+{
+    return x->is_kept ? &((struct kept_text *)x->owner)->scores : &((struct text *)x->owner)->scores;
+}
+
 /* How many of the first n tokens, which are the same, a fork of a session can have. The last token of all is computed
  * unless the session has the logits after it. */
 static size_t n_usable(const struct text *t, const moebius_session *s, size_t n)
@@ -122,15 +128,18 @@ static size_t see_donor(void *user, struct prefix_entry *from, size_t n)
 {
     struct donor *d = user;
     struct text *other = from->is_kept ? NULL : from->owner;
-    size_t usable = n_usable(d->t, session_of(from), n);
-    d->n_same = n > d->n_same ? n : d->n_same;
-    if (usable >= PREFIX_BLOCK && usable > d->n && prefix_is_same(&d->t->entry, from, usable)) {
+    const struct scores *mine = &d->t->scores, *theirs = scores_of(from);
+    size_t usable = n_usable(d->t, session_of(from), scores_usable(mine, theirs, theirs->n, n));
+    size_t later = scores_usable(mine, theirs, theirs->n_tok, n);
+    d->n_same = max_size(d->n_same, later);
+    if (usable >= PREFIX_BLOCK && usable > d->n &&
+        prefix_is_same(&d->t->entry, from, usable + scores_are_missing(mine))) {
         d->from = from;
         d->n = usable;
     }
-    if (other && text_n_missing(other) > 1 && n_usable_soon(d->t, other, n) > d->n_soon) {
+    if (other && text_n_missing(other) > 1 && n_usable_soon(d->t, other, later) > d->n_soon) {
         d->soon = other;
-        d->n_soon = n_usable_soon(d->t, other, n);
+        d->n_soon = n_usable_soon(d->t, other, later);
     }
     return d->n;
 }
@@ -157,6 +166,7 @@ static void take_over(struct texts *x, struct text *t, const struct donor *d)
         moebius_session_close(&t->session);
         return;
     }
+    scores_take(&t->scores, scores_of(d->from), (size_t)n + 1);
     if (!t->was_running)
         t->n_cached = (size_t)n < t->n_prompt ? (size_t)n : t->n_prompt;
     if (!d->from->is_kept)

@@ -6,19 +6,20 @@
 
 enum { KEPT_MAX = 256 };
 
-/* Whether one session can stand for another: it begins with the other's tokens, and can go back to their end. */
-static bool covers(const moebius_session *a, const moebius_session *b)
+/* Whether one text can stand for another: its session begins with the other's tokens, and can go back to their end. */
+static bool covers(const struct kept_text *a, const struct kept_text *b)
 {
-    int64_t n = moebius_session_pos(b);
-    return moebius_session_pos(a) >= n &&
-           !memcmp(moebius_session_tokens(a), moebius_session_tokens(b), (size_t)n * sizeof(int32_t)) &&
-           moebius_session_way_back(a, n) == n;
+    int64_t n = moebius_session_pos(b->session);
+    return moebius_session_pos(a->session) >= n &&
+           !memcmp(moebius_session_tokens(a->session), moebius_session_tokens(b->session),
+                   (size_t)n * sizeof(int32_t)) &&
+           moebius_session_way_back(a->session, n) == n && scores_cover(&a->scores, &b->scores);
 }
 
-static bool is_covered(const struct kept *k, const moebius_session *session)
+static bool is_covered(const struct kept *k, const struct kept_text *t)
 {
     for (size_t i = 0; i < k->n; i++)
-        if (covers(k->texts[i]->session, session))
+        if (covers(k->texts[i], t))
             return true;
     return false;
 }
@@ -30,23 +31,24 @@ static bool make_room(struct kept *k)
     return mem_grow(&k->texts, &k->capacity, k->n + 1, sizeof *k->texts, "kept texts", NULL) == ERR_OK;
 }
 
-void kept_add(struct kept *k, moebius_session **session)
+void kept_add(struct kept *k, moebius_session **session, struct scores *scores)
 {
-    moebius_session *s = *session;
-    struct kept_text *t = NULL;
+    struct kept_text new = {.session = *session, .scores = *scores}, *t = NULL;
     *session = NULL;
-    if (!s || moebius_session_pos(s) < PREFIX_BLOCK || is_covered(k, s) || !make_room(k) ||
+    *scores = (struct scores){0};
+    if (!new.session || moebius_session_pos(new.session) < PREFIX_BLOCK || is_covered(k, &new) || !make_room(k) ||
         !(t = mem_calloc(1, sizeof *t))) {
-        moebius_session_close(&s);
+        moebius_session_close(&new.session);
+        scores_close(&new.scores);
         return;
     }
     for (size_t i = k->n; i-- > 0;)
-        if (covers(s, k->texts[i]->session))
+        if (covers(&new, k->texts[i]))
             kept_drop(k, k->texts[i]);
-    t->session = s;
+    *t = new;
     t->entry.owner = t;
     t->entry.is_kept = true;
-    prefix_set(k->index, &t->entry, moebius_session_tokens(s), (size_t)moebius_session_pos(s));
+    prefix_set(k->index, &t->entry, moebius_session_tokens(t->session), (size_t)moebius_session_pos(t->session));
     prefix_list(k->index, &t->entry);
     k->texts[k->n++] = t;
     kept_use(k, t);
@@ -65,6 +67,7 @@ void kept_drop(struct kept *k, struct kept_text *t)
     k->texts[i] = k->texts[--k->n];
     prefix_entry_close(k->index, &t->entry);
     moebius_session_close(&t->session);
+    scores_close(&t->scores);
     mem_free(t);
 }
 

@@ -5,9 +5,11 @@
 
 #include "moebius/moebius.h"
 #include "texts/prefix.h"
+#include "texts/scores.h"
 
 struct kept_text {
     moebius_session *session;  /* owned */
+    struct scores scores;      /* of the first tokens */
     struct prefix_entry entry; /* its tokens; listed, with this text as owner */
     uint64_t tick;             /* when it was used last */
     bool is_saved;             /* all of it is on disk, or can't be (disk.c) */
@@ -21,9 +23,9 @@ struct kept {
     uint64_t tick; /* uses so far */
 };
 
-/* Takes over a session, which is closed instead where it has less than a block of tokens, where others hold them as
- * well, or where there is no memory to note it. */
-void kept_add(struct kept *k, moebius_session **session);
+/* Takes over a session and its scores, which are closed instead where it has less than a block of tokens, where others
+ * hold them as well, or where there is no memory to note it. */
+void kept_add(struct kept *k, moebius_session **session, struct scores *scores);
 /* The text was of use. */
 void kept_use(struct kept *k, struct kept_text *t);
 void kept_drop(struct kept *k, struct kept_text *t);

@@ -88,6 +88,8 @@ static err_code open_text(struct text *t, const struct text_setup *s, const stru
     TRY(open_sampler(t, s, e));
     TRY(constraint_open(&t->constraint, r, t->sampler, e));
     TRY(open_answer(t, s, e));
+    if (r->scores_prompt && r->n_logprob >= 0)
+        TRY(scores_open(&t->scores, t->ids, t->n_prompt, r->n_logprob, moebius_n_vocab(s->engine), e));
     if (r->n_logprob > 0 && !(t->top = mem_calloc((size_t)r->n_logprob, sizeof *t->top)))
         return err_nomem(e, (size_t)r->n_logprob * sizeof *t->top, "log-probabilities");
     return ERR_OK;
@@ -123,6 +125,7 @@ void text_close(struct text **text)
     for (size_t i = 0; stops && stops[i]; i++)
         mem_free(stops[i]);
     mem_free(stops);
+    scores_close(&t->scores);
     mem_free(t->top);
     mem_free(t->ids);
     mem_free(t);
@@ -257,9 +260,18 @@ static err_code go_on(struct text *t, const struct text_setup *setup, const floa
     return !t->has_ended && is_over_budget(t) ? end_reasoning(t, setup, e) : ERR_OK;
 }
 
+static void tell_scores(struct text *t)
+{
+    const struct text_sink *sink = &t->request.sink;
+    if (t->scores.rows && !t->is_scored && sink->scored)
+        sink->scored(sink->user, t->scores.rows, t->n_prompt);
+    t->is_scored = true;
+}
+
 err_code text_next(struct text *t, const struct text_setup *setup, struct err *e)
 {
     const float *logits = moebius_session_logits(t->session);
+    tell_scores(t);
     if (t->request.max_tokens == 0) {
         end(t, TEXT_END_LENGTH);
         return ERR_OK;
@@ -269,6 +281,22 @@ err_code text_next(struct text *t, const struct text_setup *setup, struct err *e
         return ERR_OK;
     }
     return go_on(t, setup, logits, e);
+}
+
+/* ---- the prompt's log-probabilities -------------------------------------------------------------------------- */
+
+bool text_see_scores(void *user, size_t i, const float *logits)
+{
+    struct text *t = user;
+    if (!atomic_load(&t->is_cancelled)) /* else nobody wants them */
+        scores_add(&t->scores, logits);
+    return true;
+}
+
+void text_settle_scores(struct text *t)
+{
+    if (scores_are_missing(&t->scores) && (size_t)moebius_session_pos(t->session) >= t->scores.n)
+        moebius_session_truncate(t->session, (int64_t)t->scores.n - 1);
 }
 
 /* ---- guesses ------------------------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include "texts/constraint.h"
 #include "texts/draft.h"
 #include "texts/prefix.h"
+#include "texts/scores.h"
 #include "texts/texts.h"
 
 struct text {
@@ -28,6 +29,8 @@ struct text {
     struct constraint constraint;
     struct prefix_entry entry; /* lists ids for other texts that begin alike */
     moebius_logprob *top;      /* [request.n_logprob], owned */
+    struct scores scores;      /* of the prompt, as far as one token more than its session has, or further */
+    bool is_scored;            /* the sink knows them */
 
     bool was_running; /* it had a session before */
     bool is_passed;   /* it waits for another text's prompt (texts.c) */
@@ -77,6 +80,11 @@ size_t text_n_missing(const struct text *t);
 /* Chooses the next token, reports it to the sink, and checks whether the answer has ended. The session must have all
  * tokens. If it has lost the logits, no token is chosen, and the session lacks tokens afterwards. */
 MUST_USE err_code text_next(struct text *t, const struct text_setup *setup, struct err *e);
+
+/* The function for the logits after each token of the prompt, with the text as `user`, from that on which the next
+ * missing score needs. text_settle_scores takes back, after the pass, what failed before it had given its scores. */
+bool text_see_scores(void *user, size_t i, const float *logits);
+void text_settle_scores(struct text *t);
 
 /* Guesses are part of the pass (t->guess). text_see_logits is the function for the logits after each token, with the
  * text as `user`, and chooses the text's next tokens as long as guesses are right. text_settle takes the wrong ones

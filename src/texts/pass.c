@@ -248,27 +248,35 @@ static void guess_all(struct texts *x)
         guess_mtp(x, &p);
 }
 
+static moebius_batch_item item_of(struct text *t)
+{
+    size_t pos = (size_t)moebius_session_pos(t->session), end = pos + t->chunk;
+    if (t->guess.n)
+        return (moebius_batch_item){.session = t->session,
+                                    .ids = t->guess.ids,
+                                    .n = 1 + t->guess.n,
+                                    .is_draft = true,
+                                    .logits = text_see_logits,
+                                    .user = t};
+    moebius_batch_item item = {.session = t->session, .ids = t->ids + pos, .n = t->chunk};
+    if (scores_are_missing(&t->scores) && t->scores.n <= end) {
+        item.logits = text_see_scores;
+        item.user = t;
+        item.first = t->scores.n - 1 - pos;
+    }
+    item.no_logits = !item.logits && !has_logits(t, end);
+    return item;
+}
+
 /* Fills the items of a pass. */
 static void fill_items(struct texts *x)
 {
     x->n_items = 0;
-    for (size_t i = 0; i < x->n_running; i++) {
-        struct text *t = x->running[i];
-        size_t pos = (size_t)moebius_session_pos(t->session), end = pos + t->chunk;
-        if (t->chunk == 0)
-            continue;
-        x->in_pass[x->n_items] = t;
-        x->items[x->n_items++] =
-            t->guess.n
-                ? (moebius_batch_item){.session = t->session,
-                                       .ids = t->guess.ids,
-                                       .n = 1 + t->guess.n,
-                                       .is_draft = true,
-                                       .logits = text_see_logits,
-                                       .user = t}
-                : (moebius_batch_item){
-                      .session = t->session, .ids = t->ids + pos, .n = t->chunk, .no_logits = !has_logits(t, end)};
-    }
+    for (size_t i = 0; i < x->n_running; i++)
+        if (x->running[i]->chunk > 0) {
+            x->in_pass[x->n_items] = x->running[i];
+            x->items[x->n_items++] = item_of(x->running[i]);
+        }
 }
 
 /* ---- computing ----------------------------------------------------------------------------------------------- */
@@ -342,9 +350,11 @@ static err_code compute(struct texts *x, struct err *e)
     int64_t start_ns = clock_ns();
     err_code code = eval(x, &why);
     int64_t took_ns = clock_ns() - start_ns;
-    for (size_t i = 0; i < x->n_items; i++)
+    for (size_t i = 0; i < x->n_items; i++) {
+        text_settle_scores(x->in_pass[i]);
         if (x->in_pass[i]->guess.n)
             text_settle(x->in_pass[i]);
+    }
     if (code == ERR_OK)
         take_stock(x, n_answer, took_ns, is_streaming);
     else if (texts_is_short(code))

@@ -118,9 +118,10 @@ bool texts_is_streaming(const struct texts *x)
 /* Notes a new text; ERR_LIMIT: there are too many. */
 static err_code enter(struct texts *x, struct text *t, struct err *e)
 {
+    bool is_full = x->n_live >= x->options.n_texts + x->options.n_queue;
     if (atomic_load(&x->is_stopped))
         return err_set(e, ERR_CANCELLED, "no more texts are taken");
-    if (x->n_live >= x->options.n_texts + x->options.n_queue) {
+    if (is_full && !t->request.follows) {
         x->told.n_refused++;
         return err_set(e, ERR_LIMIT, "%zu texts wait already: try again later", x->options.n_queue);
     }
@@ -200,7 +201,7 @@ void texts_end(struct texts *x, struct text *t, enum text_end why, const struct 
     if (error)
         t->error = *error;
     prefix_entry_close(&x->index, &t->entry);
-    kept_add(&x->kept, &t->session);
+    kept_add(&x->kept, &t->session, &t->scores);
     forget(x, t);
     x->stats.n_ended[why]++;
     text_tell_end(t, &x->setup);

@@ -78,6 +78,9 @@ struct text_sink {
     /* The prompt's tokens that are there, of which n_cached were not computed. Comes at the start, and with each pass.
      */
     void (*prompt)(void *user, size_t n_done, size_t n_cached, size_t n_prompt);
+    /* The log-probabilities of the prompt's tokens, [n_prompt][1 + n_logprob] (texts/scores.h), once and before the
+     * first token; only where wanted. The first token's is NaN, and the likeliest in its place have id -1. */
+    void (*scored)(void *user, const moebius_logprob *scores, size_t n_prompt);
     void (*token)(void *user, const struct text_token *token);
     moebius_reply_fn *part; /* the text as it comes; that of a text without a template as content */
     void (*end)(void *user, const struct text_result *result);
@@ -102,6 +105,7 @@ struct text_request {
     size_t n_stops;
     moebius_sampler_options sampling; /* its penalties count the prompt's tokens, too */
     int n_logprob;                    /* log-probabilities of each token, and of the likeliest n; -1: none */
+    bool scores_prompt;               /* those of the prompt's tokens, too, unless n_logprob is -1 */
     const moebius_template *tmpl;     /* NULL: the text goes on, and what follows is not used */
     const char *prompt;               /* the prompt's end (answer_prompt_end), which may begin the reasoning */
     const char *tools;                /* JSON, as the template got them; NULL: none, and calls are content */
@@ -110,6 +114,7 @@ struct text_request {
     enum text_grammar_from grammar_from;
     const char *trigger; /* of TEXT_GRAMMAR_FROM_TRIGGER */
     uint64_t group;      /* texts of several groups that wait take turns */
+    bool follows;        /* another one came first of what somebody asks at once: it is taken, however many wait */
     struct text_sink sink;
 };
 

@@ -127,6 +127,11 @@ int32_t tokenizer_padding(const struct tokenizer *t)
     return t->vocab.padding;
 }
 
+int32_t tokenizer_fill(const struct tokenizer *t, enum token_fill fill)
+{
+    return t->vocab.fills[fill];
+}
+
 bool tokenizer_adds_bos(const struct tokenizer *t)
 {
     return t->vocab.add_bos;

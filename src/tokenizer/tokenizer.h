@@ -29,6 +29,9 @@ int32_t tokenizer_bos(const struct tokenizer *t);
 int32_t tokenizer_eos(const struct tokenizer *t);
 int32_t tokenizer_unknown(const struct tokenizer *t);
 int32_t tokenizer_padding(const struct tokenizer *t);
+/* What marks the parts of a text whose middle is to be filled in, and of several files. */
+enum token_fill { FILL_PREFIX, FILL_SUFFIX, FILL_MIDDLE, FILL_PAD, FILL_REPOSITORY, FILL_FILE, N_FILL };
+int32_t tokenizer_fill(const struct tokenizer *t, enum token_fill fill); /* as the file or the token's text says */
 bool tokenizer_adds_bos(const struct tokenizer *t);
 /* Whether the file doesn't name the pattern that text is split by, so that it may be another than the model's. */
 bool tokenizer_pre_is_missing(const struct tokenizer *t);

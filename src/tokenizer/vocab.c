@@ -18,8 +18,6 @@ static const uint8_t attr_of_type[] = {[TYPE_NORMAL] = TOKEN_NORMAL,
                                        [TYPE_UNUSED] = 0,
                                        [TYPE_BYTE] = TOKEN_BYTE};
 
-enum fill_slot { FILL_PREFIX, FILL_SUFFIX, FILL_MIDDLE, FILL_PAD, FILL_REPOSITORY, FILL_FILE, N_FILL };
-
 #define SPACE_MARK "\u2581"
 enum { SPACE_MARK_BYTES = sizeof SPACE_MARK - 1 };
 #define KEY(name) "tokenizer.ggml." name
@@ -183,13 +181,13 @@ static err_code fills_load(struct vocab *v, const struct gguf *g, struct err *e)
         [FILL_FILE] = {KEY("fim_sep_token_id")},
     };
     static const struct {
-        enum fill_slot slot;
+        enum token_fill slot;
         const char *text;
     } names[] = {
 #define FILL(slot, text) {FILL_##slot, text},
 #include "tokenizer/special_names.def"
     };
-    int32_t ids[N_FILL];
+    int32_t *ids = v->fills;
     for (int slot = 0; slot < N_FILL; slot++) {
         ids[slot] = TOKEN_NONE;
         for (int k = 0; k < 2 && keys[slot][k]; k++)

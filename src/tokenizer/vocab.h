@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "tokenizer/symbols.h"
+#include "tokenizer/tokenizer.h"
 
 struct gguf;
 
@@ -49,6 +50,7 @@ struct vocab {
     struct text *pieces; /* [n_tokens]; bytes owned by symbols */
     float *scores;       /* [n_tokens] or NULL */
     int32_t bos, eos, unknown, padding;
+    int32_t fills[N_FILL];
     bool add_bos, add_eos, add_space_prefix;
 };
 

@@ -23,7 +23,7 @@ os.environ["XDG_CACHE_HOME"] = os.path.join(TMP.name, "cache")
 ROUNDS = int(os.environ.get("MOEBIUS_ABUSE", "3"))
 CHAT, COMPLETIONS, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"
 PATHS = [CHAT, COMPLETIONS, MESSAGES, RESPONSES, "/api/chat", "/api/generate", "/tokenize", "/detokenize", "/apply-template",
-         "/v1/messages/count_tokens"]
+         "/v1/messages/count_tokens", "/completion", "/infill"]
 RANDOM = random.Random(int(os.environ.get("MOEBIUS_SEED", "1")))
 GROWTH_BYTES = 64 << 20  # that may come after the first time: what the heap scatters
 
@@ -99,6 +99,7 @@ class GoodClient(threading.Thread):
                 (CHAT, {**message, "tools": [LOOK], "tool_choice": "required", "parallel_tool_calls": False}),
                 (CHAT, {**message, "response_format": {"type": "json_schema", "json_schema": {
                     "name": "form", "strict": True, "schema": LOOK["function"]["parameters"]}}}),
+                (COMPLETIONS, {"prompt": ["The dog", "Lily and Tom", "The dog ran"], "max_tokens": 0, "echo": True, "logprobs": 2}),
                 ("/tokenize", {"content": "Once upon a time"})]
 
     def say(self, connection, question):

@@ -288,6 +288,24 @@ def test_streams_say_what_whole_answers_say():
         assert json.loads(text.splitlines()[-1])["done"] is True
 
 
+def test_llama_cpps_completion_says_what_others_say():
+    """The own interface of llama.cpp's server, which editors and chat programs use."""
+    with Server() as s:
+        body = {"prompt": STORIES[0], "n_predict": 12, "temperature": 0, "n_probs": 2, "return_tokens": True}
+        whole = s.json("/completion", body)
+        assert whole["tokens"] == generated_ids(STORIES[0], 12) and whole["stop"] and whole["stop_type"] == "limit"
+        assert whole["tokens_predicted"] == 12 and whole["timings"]["predicted_n"] == 12
+        assert [len(t["top_logprobs"]) for t in whole["completion_probabilities"]] == [2] * 12
+        events = s.events("/completion", body)
+        assert "".join(e["content"] for e in events) == whole["content"]
+        assert [e["stop"] for e in events] == [False] * (len(events) - 1) + [True]
+        many = s.json("/completion", {**body, "prompt": STORIES[:3], "response_fields": ["tokens", "timings/prompt_n"]})
+        assert [set(one) for one in many] == [{"tokens", "timings/prompt_n"}] * 3
+        assert [one["tokens"] for one in many] == [generated_ids(text, 12) for text in STORIES[:3]]
+        word = s.json("/completion", {**body, "stop": [" a"], "t_max_predict_ms": 60000})
+        assert (word["stop_type"], word["stopping_word"]) == ("word", " a"), word
+
+
 def test_choices_seeds_stops_and_logprobs():
     with Server() as s:
         ask = {"prompt": "Once upon a time", "max_tokens": 20, "seed": 7, "temperature": 1.0}

@@ -1,6 +1,7 @@
 /* Many texts on one engine (texts/texts.h): each answer is, to the token, that of the same text alone, whatever others
  * do; queues, groups, memory for state, kept texts, cancelling, threads. usage: test_texts GOLDEN_DIRECTORY
  * MOEBIUS_SEED=N chooses the schedules, MOEBIUS_SCHEDULES=N how many there are of each kind (1). */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,6 +41,7 @@ struct job {
     moebius_logit_bias biases[2];
     int n_biases;
     int n_logprob;
+    bool scores_prompt, follows;
 
     uint64_t id;
     int64_t cancel_after; /* tokens; -1: never */
@@ -48,6 +50,8 @@ struct job {
     size_t n_prompt; /* the last that it was told of the prompt */
     double logprobs[MAX_ANSWER];
     moebius_logprob top[TOP];
+    moebius_logprob scores[MAX_PROMPT + MAX_ANSWER][1 + TOP]; /* of the prompt, of which as many are filled as wanted */
+    int n_scored;                                             /* how often they were told */
     int n_ended;
     enum text_end end;
     struct err error;
@@ -79,6 +83,16 @@ static void on_token(void *user, const struct text_token *token)
         texts_cancel(j->texts, j->id);
 }
 
+static void on_scored(void *user, const moebius_logprob *scores, size_t n_prompt)
+{
+    struct job *j = user;
+    size_t n_row = 1 + (size_t)j->n_logprob;
+    assert_true(j->scores_prompt && j->n_told == 0 && n_prompt == j->n_ids && j->n_prompt == n_prompt);
+    j->n_scored++;
+    for (size_t i = 0; i < n_prompt; i++)
+        memcpy(j->scores[i], scores + i * n_row, n_row * sizeof *scores);
+}
+
 static void on_end(void *user, const struct text_result *r)
 {
     struct job *j = user;
@@ -105,15 +119,18 @@ static struct text_request request_of(struct job *j)
     sampling.logit_biases = j->biases;
     sampling.n_logit_biases = j->n_biases;
     sampling.repeat_penalty = j->repeat_penalty > 0 ? j->repeat_penalty : 1.1f;
-    return (struct text_request){.ids = j->ids,
-                                 .n_ids = j->n_ids,
-                                 .max_tokens = j->max_tokens,
-                                 .ignore_eos = true,
-                                 .sampling = sampling,
-                                 .n_logprob = j->n_logprob,
-                                 .reasoning_budget = -1,
-                                 .group = j->group,
-                                 .sink = {.prompt = on_prompt, .token = on_token, .end = on_end, .user = j}};
+    return (struct text_request){
+        .ids = j->ids,
+        .n_ids = j->n_ids,
+        .max_tokens = j->max_tokens,
+        .ignore_eos = true,
+        .sampling = sampling,
+        .n_logprob = j->n_logprob,
+        .scores_prompt = j->scores_prompt,
+        .reasoning_budget = -1,
+        .group = j->group,
+        .follows = j->follows,
+        .sink = {.prompt = on_prompt, .scored = on_scored, .token = on_token, .end = on_end, .user = j}};
 }
 
 static err_code submit(struct texts *x, struct job *j, struct err *e)
@@ -184,6 +201,43 @@ static void run(struct texts *x)
         ;
 }
 
+struct score_check {
+    const struct job *job;
+    int32_t n_vocab;
+};
+
+static bool check_score(void *user, size_t i, const float *logits)
+{
+    const struct score_check *c = user;
+    const struct job *j = c->job;
+    moebius_logprob top[TOP];
+    if (i + 1 == j->n_ids)
+        return true;
+    const moebius_logprob *row = j->scores[i + 1];
+    assert_int_equal(row->id, j->ids[i + 1]);
+    assert_true(row->logprob == moebius_logprobs(logits, c->n_vocab, row->id, top, j->n_logprob));
+    for (int k = 0; k < j->n_logprob; k++)
+        assert_true(row[1 + k].id == top[k].id && row[1 + k].logprob == top[k].logprob);
+    return true;
+}
+
+/* The prompt's log-probabilities are those of a session that computes it at once. */
+static void check_scores(moebius_engine *engine, const struct job *j)
+{
+    moebius_error error;
+    moebius_session *s;
+    struct score_check check = {j, moebius_n_vocab(engine)};
+    const moebius_session_options o = {.n_ctx = MAX_PROMPT + MAX_ANSWER};
+    assert_int_equal(j->n_scored, 1);
+    assert_int_equal(j->scores[0][0].id, j->ids[0]);
+    assert_true(isnan(j->scores[0][0].logprob));
+    for (int k = 0; k < j->n_logprob; k++)
+        assert_int_equal(j->scores[0][1 + k].id, -1);
+    assert_int_equal(moebius_session_open(&s, engine, &o, &error), MOEBIUS_OK);
+    assert_int_equal(moebius_session_eval_each(s, j->ids, j->n_ids, 0, check_score, &check, &error), MOEBIUS_OK);
+    moebius_session_close(&s);
+}
+
 /* The job's answer alone, through one session. */
 static void check_alone(moebius_engine *engine, const struct job *j)
 {
@@ -224,6 +278,10 @@ static void check_job(moebius_engine *engine, const struct job *j)
     else
         assert_true(j->cancel_after >= 0 && (int64_t)j->n_answer <= j->cancel_after);
     check_alone(engine, j);
+    if (j->scores_prompt && (j->n_answer || j->end == TEXT_END_LENGTH))
+        check_scores(engine, j);
+    else
+        assert_int_equal(j->n_scored, 0);
 }
 
 static void close_all(struct texts **x, moebius_engine **engine)
@@ -256,6 +314,10 @@ static void check_schedule(const char *family, size_t n_texts, size_t n_jobs, in
             if (i && below(&r, 6) == 0) { /* the same prompt again */
                 memcpy(jobs[i].ids, jobs[i - 1].ids, sizeof jobs[i].ids);
                 jobs[i].n_ids = jobs[i - 1].n_ids;
+            }
+            if (below(&r, 2)) {
+                jobs[i].scores_prompt = true;
+                jobs[i].n_logprob = (int)below(&r, TOP + 1);
             }
             must_submit(x, &jobs[i]);
         }
@@ -451,8 +513,9 @@ static void a_full_queue_refuses(void **state)
     assert_int_equal(submit(x, &jobs[3], &e), ERR_LIMIT);
     assert_string_equal(e.text, "2 texts wait already: try again later");
     assert_int_equal(texts_stats(x).n_waiting, 3);
-    run(x);
+    jobs[3].follows = true;
     must_submit(x, &jobs[3]);
+    assert_int_equal(texts_stats(x).n_waiting, 4);
     run(x);
     long_one = jobs[0];
     long_one.n_ids = 301;
@@ -544,10 +607,13 @@ static void the_next_turn_goes_on_from_the_last(void **state)
     }
 }
 
-/* Of texts with the same beginning one computes it, and the others go on from where they part. */
+/* Of texts with the same beginning one computes it, and the others go on from where they part; where the prompts'
+ * log-probabilities are wanted, too, from a token before. */
 static void a_beginning_is_computed_once(void **state)
 {
-    for (int f = 0; f < 3; f++) {
+    for (int k = 0; k < 6; k++) {
+        const int f = k % 3;
+        const size_t n_again = k / 3;
         struct random r = random_seed(4);
         struct job jobs[8];
         moebius_engine *engine = open_engine(families[f], 0);
@@ -562,12 +628,17 @@ static void a_beginning_is_computed_once(void **state)
             if (i > 5) { /* these have the same prompt as another */
                 memcpy(j.ids, jobs[i - 5].ids, sizeof j.ids);
             }
+            if (n_again) {
+                j.scores_prompt = true;
+                j.n_logprob = i % 2 ? 0 : TOP - 1; /* as many as the first one wants, or less */
+            }
             jobs[i] = j;
             must_submit(x, &jobs[i]);
         }
         run(x);
         for (int i = 0; i < 8; i++) {
-            assert_int_equal(jobs[i].n_cached, i == 0 ? 0 : i < 6 ? 150 : 200);
+            bool is_whole = i == 7 || (i == 6 && !n_again); /* the one that 6 repeats has less */
+            assert_int_equal(jobs[i].n_cached, i == 0 ? 0 : (is_whole ? 200 : 150) - n_again);
             check_job(engine, &jobs[i]);
         }
         close_all(&x, &engine);
@@ -891,26 +962,33 @@ static bool at_once(void *user)
     return ++*(int *)user > 3;
 }
 
-/* An interrupt ends a step, and the next one goes on. */
+/* An interrupt ends a step, wherever it comes, and the next one goes on. */
 static void an_interrupt_loses_nothing(void **state)
 {
-    int n_asked = 0;
-    struct err e = {0};
+    int n_asked = 0, n_before = 0, n_interrupts = 0;
     struct random r = random_seed(10);
     moebius_engine *engine = open_engine("qwen3next", 0);
     const struct texts_options o = {.n_texts = 2, .is_interrupted = at_once, .user = &n_asked};
-    struct texts *x = open_texts(engine, &o);
-    struct job j = some_job(&r, engine, 30);
-    bool is_idle = false;
-    must_submit(x, &j);
-    while (texts_step(x, &is_idle, &e) == ERR_OK)
-        ;
-    assert_int_equal(e.code, ERR_CANCELLED);
-    assert_int_equal(j.n_ended, 0);
-    n_asked = -1000000;
-    run(x);
-    check_job(engine, &j);
-    close_all(&x, &engine);
+    do {
+        struct err e = {0};
+        struct texts *x = open_texts(engine, &o);
+        struct job j = some_job(&r, engine, 30);
+        bool is_idle = false;
+        j.scores_prompt = true;
+        j.n_logprob = 1;
+        must_submit(x, &j);
+        n_asked = -n_before;
+        while (!is_idle && texts_step(x, &is_idle, &e) == ERR_OK)
+            ;
+        n_interrupts += e.code == ERR_CANCELLED && j.n_ended == 0;
+        n_asked = -1000000;
+        run(x);
+        check_job(engine, &j);
+        texts_close(&x);
+        n_before = 2 * n_before + 1;
+    } while (n_before < 2000);
+    assert_true(n_interrupts > 2);
+    moebius_engine_close(&engine);
 }
 
 struct late {

@@ -11,10 +11,10 @@
 #include "server/protocol.h"
 #include "server/template_needs.h"
 
-static const struct protocol *const protocols[] = {&protocol_chat,        &protocol_completions,
-                                                   &protocol_responses,   &protocol_messages,
-                                                   &protocol_ollama_chat, &protocol_ollama_generate};
-enum { N_PROTOCOL = sizeof protocols / sizeof *protocols, MODEL_CHANGE = 255 };
+static const struct protocol *const protocols[] = {&protocol_chat,     &protocol_completions, &protocol_responses,
+                                                   &protocol_messages, &protocol_ollama_chat, &protocol_ollama_generate,
+                                                   &protocol_llama,    &protocol_infill};
+enum { N_PROTOCOL = sizeof protocols / sizeof *protocols, MODEL_CHANGE = 255, MAX_ANSWERS = 1024 };
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
@@ -39,8 +39,10 @@ static void check_messages(const struct server_request *r, const json_t *message
 
 static void check_request(const struct server_request *r)
 {
-    assert(!!r->messages + !!r->text + !!r->ids == !r->only_loads);
-    assert(r->n_choices >= 1 && r->n_choices <= 64 && r->max_tokens >= -1 && r->reasoning_budget >= -1);
+    assert(!!r->messages + !!r->prompts == !r->only_loads);
+    assert(server_request_n_each(r) >= 1 && server_request_n_each(r) <= 64 && r->n_choices <= MAX_ANSWERS);
+    assert(r->n_choices == server_request_n_each(r) * server_request_n_prompts(r) && r->max_tokens >= -1 &&
+           r->reasoning_budget >= -1);
     assert(r->n_logprob >= -1 && r->n_logprob <= 20 && json_is_object(r->template_vars) && json_is_array(r->notes));
     assert(!r->tools == !r->tool_kinds && json_array_size(r->tools) == json_object_size(r->tool_kinds));
     assert(!r->tools || json_array_size(r->tools) > 0);
@@ -108,7 +110,7 @@ static void tell_answer(const struct protocol *p, const struct server_request *r
     const char *name = json_object_iter_key(json_object_iter(r->tool_kinds));
     name = name ? name : "none";
     struct answer_usage usage = {.n_prompt = 9, .n_cached = 4, .n_answer = 5, .n_substituted = 1};
-    struct gathered_choice choices[64] = {0};
+    struct gathered_choice choices[MAX_ANSWERS] = {0};
     struct answer_writer *writer;
     struct bytes stream = {0};
     struct err e = {0};
@@ -117,6 +119,7 @@ static void tell_answer(const struct protocol *p, const struct server_request *r
     for (int64_t i = 0; i < r->n_choices; i++) {
         const struct answer_event events[] = {
             {.kind = ANSWER_BEGIN, .usage = usage},
+            {.kind = ANSWER_PROMPT, .text = text, .n = sizeof text - 1, .token = tokens, .n_tok = 1, .n_top = 2},
             {.kind = ANSWER_PROGRESS, .n_all = 9},
             {.kind = ANSWER_ARGUMENTS, .text = "{", .n = 1},
             {.kind = ANSWER_REASONING, .text = text, .n = sizeof text - 1},
@@ -152,7 +155,7 @@ static void tell_answer(const struct protocol *p, const struct server_request *r
     assert(fails || (dumped && is_json(dumped, strlen(dumped))));
     mem_free(dumped);
     json_decref(whole);
-    for (int i = 0; i < 64; i++)
+    for (int i = 0; i < MAX_ANSWERS; i++)
         gathered_choice_close(&choices[i]);
     bytes_close(&stream);
 }

@@ -21,6 +21,8 @@ struct texts {
     size_t n;
     struct text_sink sinks[MAX_TEXT];
     uint64_t seeds[MAX_TEXT];
+    int32_t first_ids[MAX_TEXT];
+    bool follows[MAX_TEXT];
     _Atomic bool is_cancelled[MAX_TEXT];
 };
 
@@ -31,6 +33,8 @@ err_code texts_submit(struct texts *t, const struct text_request *request, uint6
     if (t->n == t->n_max)
         return err_set(e, ERR_LIMIT, "the queue is full");
     t->seeds[t->n] = request->sampling.seed;
+    t->first_ids[t->n] = request->ids[0];
+    t->follows[t->n] = request->follows;
     t->sinks[t->n++] = request->sink;
     *id = t->n;
     return ERR_OK;
@@ -189,6 +193,80 @@ static void a_whole_answer_waits_for_all_its_choices(void **state)
     has(&heard.body, "\"text\":\"two\",\"index\":1");
     assert_int_equal(job_report(job).usage.n_answer, 6);
     assert_int_equal(job_report(job).usage.n_prompt, 2);
+    job_close(&job);
+    bytes_close(&heard.body);
+}
+
+/* Each prompt is answered as if it were alone. */
+static void several_prompts_have_their_answers_in_order(void **state)
+{
+    static const int32_t first_ids[MAX_TEXT] = {1, 1, 3, 3};
+    struct heard heard;
+    struct job *job = start("{\"prompt\": [[1, 2], [3]], \"n\": 2, \"seed\": 7, \"echo\": true}", &heard);
+    assert_int_equal(texts.n, 4);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(texts.first_ids[i], first_ids[i]);
+        assert_int_equal(texts.seeds[i], 7 + i % 2);
+        assert_int_equal(texts.follows[i], i > 0);
+        say(i, MOEBIUS_REPLY_CONTENT, i % 2 ? "odd" : "even");
+    }
+    for (size_t i = 4; i-- > 0;)
+        end(i, TEXT_END_TOKEN);
+    assert_int_equal(heard.status, 200);
+    has(&heard.body, "even\",\"index\":2");
+    has(&heard.body, "odd\",\"index\":3");
+    has(&heard.body, "\"prompt_tokens\":4,\"completion_tokens\":12");
+    assert_int_equal(job_report(job).usage.n_prompt, 4);
+    assert_int_equal(job_report(job).usage.n_cached, 2);
+    job_close(&job);
+    bytes_close(&heard.body);
+}
+
+static void prompts_have_a_bounded_number_of_scores(void **state)
+{
+    enum { N_PROMPT = 1000, N_TOK = 50 };
+    struct err e = {0};
+    struct job *job;
+    struct bytes body = {0};
+    bytes_put_text(&body, "{\"echo\": true, \"logprobs\": 20, \"prompt\": [");
+    for (int i = 0; i < N_PROMPT * N_TOK; i++) {
+        const char *before = i % N_TOK ? "," : i ? "], [" : "[";
+        bytes_put_text(&body, before);
+        bytes_put_text(&body, "1");
+    }
+    bytes_put_text(&body, "]]}");
+    struct heard heard = {0};
+    assert_int_equal(open_job(&job, body.s, &heard, &e), ERR_OK);
+    assert_int_equal(job_submit(job, &e), ERR_USAGE);
+    assert_string_equal(e.text,
+                        "logprobs: 1050000 of the prompts' tokens and of the likeliest; expected at most 1000000");
+    assert_int_equal(texts.n, 0);
+    job_close(&job);
+    bytes_close(&body);
+}
+
+static void errors_say_which_of_several_prompts(void **state)
+{
+    struct heard heard = {0};
+    struct err e = {0};
+    struct job *job;
+    assert_int_equal(open_job(&job, "{\"prompt\": [[1], [1000000000]]}", &heard, &e), ERR_OK);
+    assert_int_equal(job_submit(job, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "prompt[1]: token 0 is 1000000000"));
+    assert_int_equal(texts.n, 0);
+    job_close(&job);
+    model.facts.n_ctx = 3;
+    assert_int_equal(open_job(&job, "{\"prompt\": [[1], [1, 2, 3]]}", &heard, &e), ERR_OK);
+    assert_int_equal(job_submit(job, &e), ERR_LIMIT);
+    assert_string_equal(e.text, "prompt[1]: prompt is too long: 3 tokens > 2 maximum");
+    assert_int_equal(server_http_status(&e), 400);
+    model.facts.n_ctx = 100;
+    job_close(&job);
+    job = start("{\"prompt\": [[1], [2]]}", &heard);
+    end(1, TEXT_END_FAILED);
+    end(0, TEXT_END_CANCELLED);
+    assert_int_equal(heard.status, 500);
+    has(&heard.body, "prompt[1]: tiny.gguf: the disk is gone");
     job_close(&job);
     bytes_close(&heard.body);
 }
@@ -447,6 +525,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stream_tells_pieces_as_they_come),
         cmocka_unit_test(a_whole_answer_waits_for_all_its_choices),
+        cmocka_unit_test(several_prompts_have_their_answers_in_order),
+        cmocka_unit_test(prompts_have_a_bounded_number_of_scores),
+        cmocka_unit_test(errors_say_which_of_several_prompts),
         cmocka_unit_test(calls_have_names_arguments_and_ids),
         cmocka_unit_test(one_call_is_enough_where_there_shall_be_one),
         cmocka_unit_test(one_choice_that_is_refused_refuses_all),

@@ -61,6 +61,30 @@ static void a_token_has_the_same_logprob_alone_and_among_the_top(void **state)
     mem_free(logits);
 }
 
+static void sums_are_right_to_the_last_digits(void **state)
+{
+    enum { N = 20011 };
+    static const float spreads[] = {0, 1, 30, 700, 100000};
+    struct random r = random_seed(3);
+    float *logits = mem_calloc(N, sizeof *logits);
+    assert_non_null(logits);
+    for (size_t k = 0; k < sizeof spreads / sizeof *spreads; k++) {
+        long double sum = 0;
+        float most = -INFINITY;
+        for (int i = 0; i < N; i++) {
+            logits[i] = spreads[k] * (float)random_u32(&r) / 4294967296.0f;
+            most = logits[i] > most ? logits[i] : most;
+        }
+        for (int i = 0; i < N; i++)
+            sum += expl((long double)logits[i] - (long double)most);
+        for (int i = 0; i < 100; i++) {
+            double want = (double)((long double)logits[i] - (long double)most - logl(sum));
+            assert_true(fabs(moebius_logprobs(logits, N, i, NULL, 0) - want) <= 4e-15 + 3e-16 * fabs(want));
+        }
+    }
+    mem_free(logits);
+}
+
 static void impossible_tokens_are_never_among_the_top(void **state)
 {
     const float logits[N_SMALL] = {NAN, 1, -INFINITY, 2, NAN, -INFINITY, 1, NAN};
@@ -92,6 +116,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logprobs_are_logarithms_of_the_softmax),
         cmocka_unit_test(a_token_has_the_same_logprob_alone_and_among_the_top),
+        cmocka_unit_test(sums_are_right_to_the_last_digits),
         cmocka_unit_test(impossible_tokens_are_never_among_the_top),
         cmocka_unit_test(infinite_and_huge_logits_share_all),
     };

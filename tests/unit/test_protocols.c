@@ -1,7 +1,8 @@
 /* The server's protocols, as text: each file of the folder named as argument is a case. Its sections, of which only
  * `protocol` and `request` must be there:
  *
- *     --- protocol    chat, completions, responses, messages, ollama_chat or ollama_generate
+ *     --- protocol    chat, completions, responses, messages, ollama_chat, ollama_generate, llama or
+ *                     infill
  *     --- request     the body
  *     --- error       the sentence, and what it is called in the protocol's form; or
  *     --- parsed      what the request has become, without what has its default
@@ -13,6 +14,7 @@
  * committed. */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +29,7 @@
 #include "server/protocol.h"
 #include "whole_files.h"
 
-enum { MAX_PATH = 512, MAX_CHOICES = 8, MAX_TOP = 4 };
+enum { MAX_PATH = 512, MAX_CHOICES = 8, MAX_TOKENS = 16 };
 
 static const char *folder;
 
@@ -39,7 +41,9 @@ static const struct {
                  {"responses", &protocol_responses},
                  {"messages", &protocol_messages},
                  {"ollama_chat", &protocol_ollama_chat},
-                 {"ollama_generate", &protocol_ollama_generate}};
+                 {"ollama_generate", &protocol_ollama_generate},
+                 {"llama", &protocol_llama},
+                 {"infill", &protocol_infill}};
 
 /* ---- files ----------------------------------------------------------------------------------------------------- */
 
@@ -126,8 +130,9 @@ static json_t *dump_request(const struct server_request *r)
     json_t *out = json_object(), *sampling = dump_sampling(&r->sampling);
     add(out, "model", json_string(r->model ? r->model : ""), !r->model);
     add_json(out, "messages", r->messages);
-    add_json(out, "text", r->text);
-    add_json(out, "ids", r->ids);
+    add_json(out, "prompts", r->prompts);
+    add_json(out, "suffix", (json_t *)r->suffix);
+    add_json(out, "extra", (json_t *)r->extra);
     add_json(out, "tools", r->tools);
     add_json(out, "loaded", r->loaded);
     add_json(out, "tool_kinds", r->tool_kinds);
@@ -146,6 +151,7 @@ static json_t *dump_request(const struct server_request *r)
     add(out, "only_loads", json_true(), !r->only_loads);
     add(out, "n_choices", json_integer(r->n_choices), r->n_choices == 1);
     add(out, "max_tokens", json_integer(r->max_tokens), r->max_tokens == -1);
+    add(out, "max_answer_ms", json_integer(r->max_answer_ms), r->max_answer_ms == 0);
     add(out, "ignore_eos", json_true(), !r->ignore_eos);
     add_json(out, "stops", r->stops);
     add(out, "has_seed", json_true(), !r->has_seed);
@@ -183,16 +189,17 @@ static struct answer_usage read_usage(const json_t *line)
 }
 
 struct event_store {
-    struct answer_logprob tokens[MAX_TOP];
+    struct answer_logprob tokens[MAX_TOKENS];
     struct err error;
 };
 
 /* {"e": KIND, "choice", "text", "id", "call", usage's members, "finish", "stop", "error": CODE, "done"};
- * tokens: "token": [[PIECE, ID, LOGPROB], ...]. */
+ * tokens: "token": [[PIECE, ID, LOGPROB], ...], without LOGPROB where there is none; of a prompt, "n_tok" of them, each
+ * with its likeliest. */
 static struct answer_event read_event(const json_t *line, struct event_store *store)
 {
-    static const char *const kinds[] = {"begin",     "progress", "reasoning", "content", "call",
-                                        "arguments", "call_end", "token",     "end",     "failed"};
+    static const char *const kinds[] = {"begin",     "prompt",   "progress", "reasoning", "content", "call",
+                                        "arguments", "call_end", "token",    "end",       "failed"};
     static const char *const finishes[] = {"stop", "stop_string", "length", "tool_calls"};
     struct answer_event event = {.choice = int_of(line, "choice"),
                                  .text = text_of(line, "text"),
@@ -216,12 +223,13 @@ static struct answer_event read_event(const json_t *line, struct event_store *st
         if (text_of(line, "finish") && !strcmp(finishes[i], text_of(line, "finish")))
             event.finish = (enum answer_finish)i;
     for (size_t i = 0; i < json_array_size(tokens); i++) {
-        const json_t *one = json_array_get(tokens, i), *piece = json_array_get(one, 0);
+        const json_t *one = json_array_get(tokens, i), *piece = json_array_get(one, 0), *x = json_array_get(one, 2);
         store->tokens[i] = (struct answer_logprob){json_string_value(piece), json_string_length(piece),
                                                    (int32_t)json_integer_value(json_array_get(one, 1)),
-                                                   json_number_value(json_array_get(one, 2))};
+                                                   x ? json_number_value(x) : NAN};
     }
-    event.n_top = (int)json_array_size(tokens) - 1;
+    event.n_tok = (size_t)int_of(line, "n_tok");
+    event.n_top = (int)(json_array_size(tokens) / (event.n_tok ? event.n_tok : 1)) - 1;
     if (event.kind == ANSWER_FAILED)
         (void)err_set(&store->error, (err_code)int_of(line, "error"), "%s", event.text);
     return event;
@@ -236,12 +244,14 @@ static json_t *run_events(const struct protocol *p, const struct server_request 
     struct gathered_choice choices[MAX_CHOICES] = {0};
     struct answer_writer *writer;
     struct err e = {0};
+    json_t *all_lines = json_array();
     char *copy = strdup(lines), *rest = copy;
     bool failed = false;
     assert_true(r->n_choices <= MAX_CHOICES);
     assert_int_equal(p->open(&writer, r, &head, &e), ERR_OK);
     for (char *line; (line = strsep(&rest, "\n"));) {
         json_t *j = parse_json(line);
+        json_array_append_new(all_lines, j); /* pieces are borrowed until the answer is whole */
         struct event_store store = {0};
         if (!strcmp(text_of(j, "e"), "ping")) {
             p->ping(writer, stream);
@@ -252,7 +262,6 @@ static json_t *run_events(const struct protocol *p, const struct server_request 
             assert_int_equal(code, store.error.code);
             failed |= code != ERR_OK;
         }
-        json_decref(j);
     }
     p->close(writer);
     json_t *whole = failed ? NULL : p->whole(r, &head, choices);
@@ -260,6 +269,7 @@ static json_t *run_events(const struct protocol *p, const struct server_request 
     for (int i = 0; i < MAX_CHOICES; i++)
         gathered_choice_close(&choices[i]);
     free(copy);
+    json_decref(all_lines);
     return whole;
 }
 
@@ -438,13 +448,23 @@ static const struct refusal {
     {&protocol_chat, "{" USER ",\"continue_final_message\":true}",
      "continue_final_message: the last message is no text of the assistant's"},
     {&protocol_completions, "{}", "prompt: missing; expected a text, or a list of tokens' ids"},
-    {&protocol_completions, "{\"prompt\":[\"a\",\"b\"]}",
-     "prompt: 2 prompts; expected one, as a request has one prompt"},
+    {&protocol_completions, "{\"prompt\":[]}", "prompt: an empty list; expected a text, or a list of tokens' ids"},
+    {&protocol_completions, "{\"prompt\":[\"a\",[]]}",
+     "prompt[1]: an empty list; expected a text, or a list of tokens' ids"},
+    {&protocol_completions, "{\"prompt\":[[1],[2],3]}", "prompt[2]: 3; expected a text, or a list of tokens' ids"},
+    {&protocol_completions, "{\"prompt\":[\"a\",\"b\"],\"n\":2,\"best_of\":3}",
+     "best_of: 3; expected n or less, as this server gives all the answers that it makes"},
     {&protocol_completions, "{\"prompt\":[1,-2]}", "prompt: a list; expected a text, or a list of tokens' ids"},
-    {&protocol_completions, "{\"prompt\":\"x\",\"suffix\":\"y\"}",
-     "suffix: not supported: text goes on at its end only"},
-    {&protocol_completions, "{\"prompt\":\"x\",\"echo\":true,\"logprobs\":1}",
-     "echo: expected false where the prompt is of token ids, and with logprobs"},
+    {&protocol_completions, "{\"prompt\":\"x\",\"best_of\":\"two\"}",
+     "best_of: \"two\"; expected n or less, as this server gives all the answers that it makes"},
+    {&protocol_completions, "{\"prompt\":[\"x\",[1]],\"suffix\":\"y\"}",
+     "prompt[1]: a list; expected a text, as there is a suffix"},
+    {&protocol_completions, "{\"prompt\":\"x\",\"suffix\":\"y\",\"echo\":true,\"logprobs\":0}",
+     "suffix: with echo and logprobs; expected two of the three"},
+    {&protocol_infill, "{\"input_prefix\":\"x\"}", "input_suffix: missing; expected the text behind the answer"},
+    {&protocol_infill, "{\"input_prefix\":[],\"input_suffix\":\"\"}", "input_prefix: an empty list; expected a text"},
+    {&protocol_infill, "{\"input_suffix\":\"\",\"input_extra\":[{\"text\":\"a\"},{\"filename\":\"b\"}]}",
+     "input_extra[1]: an object; expected an object with a text, and a filename that is one"},
     {&protocol_responses, "{\"input\":\"x\",\"previous_response_id\":\"resp_1\"}",
      "previous_response_id: not supported: send the whole conversation as input, as this server keeps no responses"},
     {&protocol_responses, "{\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]}",
@@ -465,6 +485,11 @@ static const struct refusal {
     {&protocol_ollama_chat, "{" USER ",\"options\":{\"top_p\":2}}", "options.top_p: 2; expected a number from 0 to 1"},
     {&protocol_ollama_chat, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\",\"images\":[\"AAAA\"]}]}",
      "messages[0].images: expected none, as this server reads text only"},
+    {&protocol_llama, "{}", "prompt: missing; expected a text, or a list of tokens' ids"},
+    {&protocol_llama, "{\"prompt\":\"x\",\"response_fields\":[\"content\",1]}",
+     "response_fields[1]: 1; expected a field's name"},
+    {&protocol_llama, "{\"prompt\":\"x\",\"post_sampling_probs\":true}",
+     "post_sampling_probs: not supported: log-probabilities are the model's own"},
     {&protocol_ollama_generate, "{\"prompt\":\"x\",\"context\":[1,2]}",
      "context: not supported: send the conversation to /api/chat"},
 };
@@ -480,6 +505,19 @@ static void what_cannot_be_honoured_is_refused_by_name(void **state)
         assert_string_equal(e.text, c->sentence);
         server_request_close(&r);
     }
+}
+
+static void a_request_has_a_bounded_number_of_answers(void **state)
+{
+    struct server_request r;
+    struct err e = {0};
+    json_t *body = parse_json("{\"n\":64,\"prompt\":[]}");
+    for (int i = 0; i < 17; i++)
+        json_array_append_new(json_object_get(body, "prompt"), json_string("x"));
+    server_request_init(&r);
+    assert_int_equal(protocol_completions.parse(&r, body, &e), ERR_USAGE);
+    assert_string_equal(e.text, "n: 64 answers to each of 17 prompts; expected at most 1024 answers");
+    server_request_close(&r);
 }
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
@@ -670,6 +708,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(each_case_is_told_as_its_file_says),
                                        cmocka_unit_test(what_cannot_be_honoured_is_refused_by_name),
+                                       cmocka_unit_test(a_request_has_a_bounded_number_of_answers),
                                        cmocka_unit_test(errors_have_the_form_of_each_protocol),
                                        cmocka_unit_test(a_field_and_a_long_prompt_are_recognised),
                                        cmocka_unit_test(texts_that_are_searched_for_are_short),

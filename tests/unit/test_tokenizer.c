@@ -147,6 +147,30 @@ static void of_equal_texts_the_last_token_counts(void **state)
     tokenizer_close(&t);
 }
 
+static void marks_of_gaps_are_those_that_the_file_names_or_their_texts(void **state)
+{
+    for (int is_named = 0; is_named < 2; is_named++) {
+        struct err e = {0};
+        struct small_vocab v;
+        struct tokenizer *t;
+        assert_int_equal(small_begin(&v, "gpt2", "gpt-2", &e), ERR_OK);
+        small_add_bytes(&v);
+        int32_t prefix = small_add(&v, "<|fim_prefix|>", SMALL_CONTROL, 0);
+        int32_t suffix = small_add(&v, "<fim_suffix>", SMALL_USER_DEFINED, 0);
+        int32_t file = small_add(&v, "<|file_sep|>", SMALL_CONTROL, 0);
+        if (is_named)
+            gguf_writer_add_u32(v.w, "tokenizer.ggml.fim_pre_token_id", 'x');
+        MERGES(&v, "a b");
+        assert_int_equal(small_open(&v, &t, &e), ERR_OK);
+        assert_int_equal(tokenizer_fill(t, FILL_PREFIX), is_named ? 'x' : prefix);
+        assert_int_equal(tokenizer_fill(t, FILL_SUFFIX), suffix);
+        assert_int_equal(tokenizer_fill(t, FILL_MIDDLE), TOKEN_NONE);
+        assert_int_equal(tokenizer_fill(t, FILL_FILE), file);
+        assert_true(tokenizer_is_end(t, file) && !tokenizer_is_end(t, suffix));
+        tokenizer_close(&t);
+    }
+}
+
 /* Each makes what the next one takes, and only the last makes a token. */
 static void merges_build_on_those_before(void **state)
 {
@@ -641,6 +665,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lowest_ranked_merge_goes_first),
         cmocka_unit_test(of_equal_texts_the_last_token_counts),
+        cmocka_unit_test(marks_of_gaps_are_those_that_the_file_names_or_their_texts),
         cmocka_unit_test(merges_build_on_those_before),
         cmocka_unit_test(whole_words_beat_merges_where_the_rule_says_so),
         cmocka_unit_test(specials_need_asking_and_user_defined_do_not),
