@@ -493,6 +493,8 @@ struct op {
              * one tensor holds two of the matrices, one name is NULL. */
             const char *const *tensors;
             float act_limit, act_up_limit; /* as of ACT_MUL */
+            bool
+                are_shared; /* the tensors' matrices are those of the slots, which experts share; else of the experts */
         } experts;
     };
 };

@@ -72,6 +72,9 @@ const struct gguf_tensor *load_find(const struct loader *l, int64_t layer, const
 MUST_USE err_code load_need(struct loader *l, int64_t layer, const char *name, int64_t ne0, int64_t ne1, int64_t ne2,
                             const struct gguf_tensor **out, struct err *e);
 
+/* A tensor's name, for as long as the model. */
+MUST_USE err_code load_name(struct loader *l, const struct gguf_tensor *t, const char **out, struct err *e);
+
 /* Bytes of a tensor, from where the model is read; p->store is there. */
 MUST_USE err_code load_read(struct loader *l, const struct gguf_tensor *t, uint64_t off_bytes, size_t n_bytes,
                             void *dst, struct err *e);
