@@ -31,9 +31,10 @@ static void input_close(struct input *in)
     mem_free(in->messages);
 }
 
-/* The request's variables come before those that are the same for all. */
-static err_code add_vars(struct input *in, const json_t *own, const moebius_template_var *defaults, size_t n_defaults,
-                         struct err *e)
+/* The request's variables come before those that are the same for all. effort: what reasoning_effort is instead, or
+ * NULL. */
+static err_code add_vars(struct input *in, const json_t *own, const char *effort, const moebius_template_var *defaults,
+                         size_t n_defaults, struct err *e)
 {
     const char *name;
     json_t *value;
@@ -41,7 +42,9 @@ static err_code add_vars(struct input *in, const json_t *own, const moebius_temp
     {
         if (in->n_vars == MAX_VARS)
             return err_set(e, ERR_USAGE, "the template's variables: expected at most %d", MAX_VARS);
-        char *text = json_write(value, JSON_ENCODE_ANY | JSON_COMPACT, NULL);
+        json_t *word = effort && !strcmp(name, "reasoning_effort") ? json_string(effort) : json_incref(value);
+        char *text = word ? json_write(word, JSON_ENCODE_ANY | JSON_COMPACT, NULL) : NULL;
+        json_decref(word);
         if (!text)
             return err_nomem(e, 0, "the template's variables");
         in->values[in->n_values++] = text;
@@ -157,7 +160,7 @@ err_code prompt_render(struct prompt *p, const struct served_model *m, const str
     struct input in = {0};
     if (!m->tmpl)
         return err_set(e, ERR_UNSUPPORTED, "messages: %s", m->template_error.text);
-    err_code code = add_vars(&in, r->template_vars, defaults, n_defaults, e);
+    err_code code = add_vars(&in, r->template_vars, m->needs.efforts[r->effort], defaults, n_defaults, e);
     if (code == ERR_OK)
         code = render(p, m, r, &in, e);
     input_close(&in);
