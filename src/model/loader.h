@@ -271,8 +271,9 @@ MUST_USE err_code load_head_numbers(struct loader *l, int64_t layer, const char 
 /* A gated delta net as Qwen's families have it; grouped: as in backend.h, DELTA. */
 MUST_USE err_code load_delta_net(struct loader *l, int64_t layer, bool grouped, struct recurrent *d, struct err *e);
 
-/* Whether a layer has one: as the file lists them, or all but every full_attention_interval-th. */
-MUST_USE err_code load_is_delta_net(struct loader *l, int64_t layer, bool *out, struct err *e);
+/* Whether a layer is recurrent: as the file lists them, or all but every full_attention_interval-th (else `interval`).
+ */
+MUST_USE err_code load_is_recurrent(struct loader *l, int64_t layer, int64_t interval, bool *out, struct err *e);
 
 /* What stands for attention in a recurrent layer. */
 typedef err_code load_recurrent_fn(struct loader *l, int64_t layer, struct recurrent *r, struct err *e);
