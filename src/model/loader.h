@@ -24,6 +24,9 @@ typedef err_code arch_load_fn(struct loader *l, struct err *e);
 #include "model/arch_list.def"
 #undef ARCH
 
+/* What speaks against an architecture that is none of these, a clause; empty: nothing is known of it. */
+const char *arch_why_unknown(const struct gguf *g, const char *arch);
+
 /* ---- keys: "SUFFIX" stands for "ARCH.SUFFIX" ----------------------------------------------------------------- */
 
 enum { LOAD_KEY_BYTES = 160 };

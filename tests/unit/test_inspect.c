@@ -933,7 +933,7 @@ static void json_has_the_layout_and_what_a_token_reads(void **state)
     assert_int_equal(print(&text, write_model().s, true, NULL, &e), ERR_OK);
     root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     const char *error = json_string_value(json_object_get(json_object_get(root, "layout"), "error"));
-    assert_non_null(strstr(error, "architecture \"x\" is not known; known are "));
+    assert_non_null(strstr(error, "architecture \"x\" is not known"));
     json_decref(root);
     free(text);
 }

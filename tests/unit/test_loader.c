@@ -233,6 +233,25 @@ static void impossible_compressed_caches_are_refused(void **state)
     refused(&m, "of 4 numbers", "for each layer");
 }
 
+static void other_architectures_are_refused_with_what_they_are(void **state)
+{
+    static const struct {
+        const char *model, *arch, *says;
+    } all[] = {{"llama", "gemma3", "it has no experts"}, {"llama", "llada-moe", "diffusion"},
+               {"qwen3moe", "rnd1", "diffusion"},        {"llama", "nomic-bert-moe", "embeddings"},
+               {"llama", "dflash", "draft model"},       {"qwen3moe", "dream llada", "\"dream llada\" is not known ("}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct model_edit m = golden(all[i].model);
+        char key[64];
+        snprintf(key, sizeof key, "%s.expert_count", all[i].arch);
+        if (strcmp(all[i].model, "llama") != 0)
+            model_edit_set_u32(&m, key, 8);
+        model_edit_set(&m, "general.architecture",
+                       (struct gguf_value){.type = GGUF_STRING, .str = {all[i].arch, strlen(all[i].arch)}});
+        refused(&m, all[i].arch, all[i].says);
+    }
+}
+
 static void impossible_recurrent_layers_are_refused(void **state)
 {
     static const struct wrong_number wrong[] = {
@@ -566,6 +585,7 @@ int main(void)
         cmocka_unit_test(an_index_of_runs_has_two_sets_of_names),
         cmocka_unit_test(impossible_indexes_of_blocks_are_refused),
         cmocka_unit_test(impossible_compressed_caches_are_refused),
+        cmocka_unit_test(other_architectures_are_refused_with_what_they_are),
         cmocka_unit_test(impossible_recurrent_layers_are_refused),
         cmocka_unit_test(impossible_ngrams_runs_and_gates_are_refused),
         cmocka_unit_test(residuals_are_banked_by_a_few_layers),
