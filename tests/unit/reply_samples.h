@@ -244,6 +244,11 @@ static const struct reply_sample samples[] = {
      "<|open|>tools<|sep|><|open|>call tool=\"write-file\" index=\"1\"<|sep|><|open|>argument key=\"owner\" "
      "type=\"null\"<|sep|>null<|close|>argument<|sep|><|open|>argument key=\"tags\" type=\"array\"<|sep|>[\"a",
      "CALL[write-file] A[{\"owner\":null,\"tags\":\"[\\\"a\"}] END[] N[] "},
+    {KIMI_K3,
+     "<|open|>tools<|sep|><|open|>call tool=\"write-file\" index=\"1\"<|sep|><|open|>argument "
+     "key=\"a&quot;b&amp;c&amp;amp;\" "
+     "type=\"string\"<|sep|>&quot;<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
+     "CALL[write-file] A[{\"a\\\"b&c&amp;\":\"&quot;\"}] END[] "},
     /* Gemma */
     {GEMMA4,
      "<|channel>thought\nhm\n<channel|><|tool_call>call:get_weather{city:<|\"|>Pa<|x\"ris\\<|\"|>,days:3}<tool_call|>"

@@ -364,6 +364,26 @@ static void references_lead_where_the_tool_says(void **state)
     }
 }
 
+/* Kimi K3 writes names and keys as attributes. */
+static void names_are_written_as_the_family_does(void **state)
+{
+    static const char json[] = "[{\"name\": \"f&g\", \"parameters\": {\"type\": \"object\", \"properties\": {"
+                               "\"k\\\"l\": {\"type\": \"string\"}}, \"required\": [\"k\\\"l\"]}}]";
+    const struct reply_grammar_options options = {.is_required = true};
+    struct reply_tools tools;
+    struct err e;
+    const char *trigger;
+    char *text;
+    assert_int_equal(reply_tools_open(&tools, json, &e), ERR_OK);
+    for (uint64_t seed = 0; seed < 20; seed++)
+        draw_and_read(KIMI_K3, &tools, &options, seed);
+    assert_int_equal(reply_call_grammar(reply_style_of(KIMI_K3), &tools, &options, &text, &trigger, &e), ERR_OK);
+    assert_non_null(strstr(text, "tool=\\\"f&amp;g\\\""));
+    assert_non_null(strstr(text, "key=\\\"k&quot;l\\\""));
+    mem_free(text);
+    reply_tools_close(&tools);
+}
+
 static void bad_tools_are_refused(void **state)
 {
     static const char *const bad[] = {"",
@@ -403,6 +423,7 @@ int main(void)
         cmocka_unit_test(an_answer_is_calls_or_json_of_the_schema),
         cmocka_unit_test(tools_that_say_little_are_enough),
         cmocka_unit_test(references_lead_where_the_tool_says),
+        cmocka_unit_test(names_are_written_as_the_family_does),
         cmocka_unit_test(bad_tools_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
