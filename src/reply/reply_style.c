@@ -18,6 +18,8 @@ static const struct reply_marks all_marks[] = {
      "<|open|>think<|sep|>",
      "<|close|>think<|sep|>",
      {"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"}},
+    {"':opensource'", "<think:opensource>", "</think:opensource>", {0}},
+    {"<|begin|>assistant<|think|>", "<|think|>", "<|end|>", {"<|begin|>assistant", "<|content|>", "<|end|>"}},
     {"<|inner_prefix|>", "<|inner_prefix|>", "<|inner_suffix|>", {0}},
     {"\342\227\201think\342\226\267", "\342\227\201think\342\226\267", "\342\227\201/think\342\226\267", {0}},
     {"<think>", "<think>", "</think>", {0}}, /* by far the commonest, and the one that others are taken for */

@@ -25,6 +25,10 @@
 #define GEMMA4        "<|tool_call>call: <|channel>thought"
 #define LFM2          "<|tool_call_start|>"
 #define LISTS         "<think> <TOOLCALL>"
+#define HY3           "HYTK = ':opensource'"
+#define SOLAR         "<|tool_call:begin|> <|begin|>assistant<|think|>"
+#define GRANITE       "<think> <|tool_call|>"
+#define GIGACHAT      "<|function_call|>"
 #define GENERIC       "<think>"
 #define CALLS_BEGIN   DEEPSEEK("tool" LOW "calls" LOW "begin")
 #define CALLS_END     DEEPSEEK("tool" LOW "calls" LOW "end")
@@ -261,6 +265,32 @@ static const struct reply_sample samples[] = {
      "END[] "},
     {GEMMA4, "<|tool_call>call:get_weather{city:<|\"|>Par", "CALL[get_weather] A[{\"city\":\"Par\"}] END[] N[] "},
     {GEMMA4, "<|tool_call>call:get_weather{city", "CALL[get_weather] A[{}] END[] N[] "},
+    /* Hy3 */
+    {HY3,
+     "<think:opensource>hm</think:opensource>Ok.<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:"
+     "opensource>\n<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Pa\nris</"
+     "arg_value:opensource>\n"
+     "<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>3</arg_value:opensource>\n"
+     "</tool_call:opensource>\n<tool_call:opensource>get_time<tool_sep:opensource>\n</tool_call:opensource>\n"
+     "</tool_calls:opensource>",
+     "R[hm] C[Ok.] CALL[get_weather] A[{\"city\":\"Pa\\nris\",\"days\":3}] END[] CALL[get_time] A[{}] END[] "},
+    /* Solar Open */
+    {SOLAR,
+     "<|think|>hm<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather"
+     "<|tool_call:args|>{\"city\": \"Paris\"}<|tool_call:end|><|tool_call:begin|>f6g7h8i9j0<|tool_call:name|>get_time"
+     "<|tool_call:args|>{}<|tool_call:end|><|calls|>",
+     "R[hm] CALL[get_weather] A[{\"city\":\"Paris\"}] END[a1b2c3d4e5] CALL[get_time] A[{}] END[f6g7h8i9j0] "},
+    {SOLAR, "<|think|>hm<|end|><|begin|>assistant<|content|>Ok. <think><|end|>", "R[hm] C[Ok. <think>] "},
+    /* Granite 3 */
+    {GRANITE,
+     "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}, {\"name\": \"get_time\", "
+     "\"arguments\": {}}]",
+     "CALL[get_weather] A[{\"city\":\"Paris\"}] END[] CALL[get_time] A[{}] END[] "},
+    {GRANITE, "<|tool_call|>[{\"name\": \"get_time\", \"arguments\": {}}] Wait.",
+     "CALL[get_time] A[{}] END[] C[Wait.] "},
+    /* GigaChat */
+    {GIGACHAT, "I look.<|function_call|>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}",
+     "C[I look.] CALL[get_weather] A[{\"city\":\"Paris\"}] END[] "},
     /* LFM2 */
     {LFM2, "Ok.<|tool_call_start|>[get_weather(city=\"Paris\"), get_time()]<|tool_call_end|>Wait.",
      "C[Ok.] CALL[get_weather] A[{\"city\":\"Paris\"}] END[] CALL[get_time] A[{}] END[] C[Wait.] "},

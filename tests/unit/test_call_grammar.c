@@ -251,6 +251,10 @@ static const char *const sources[] = {HERMES,
                                       LISTS,
                                       "<tool_calls>",
                                       "<|START_ACTION|> <|START_THINKING|>",
+                                      HY3,
+                                      SOLAR,
+                                      GRANITE,
+                                      GIGACHAT,
                                       GENERIC};
 
 /* Draws an answer from the grammar, which calls tools, unless there is a schema: then it may be JSON instead. */
