@@ -146,6 +146,8 @@ static struct hit look(const struct reply *r, size_t at)
     look_for(r, at, (struct hit){.mark = turn_mark(r), .is_turn = true}, &best);
     for (int i = 0; i < REPLY_MAX_SKIP && !in_reasoning; i++)
         look_for(r, at, (struct hit){.mark = m->skip[i]}, &best);
+    if (!in_reasoning && !r->has_content) /* models say so that they don't reason (MiniMax M3) */
+        look_for(r, at, (struct hit){.mark = m->close}, &best);
     if (r->had_fault)
         look_for_closing(r, at, &best);
     return best;
@@ -263,7 +265,8 @@ bool reply_is_mark(const struct reply *r, const char *s, size_t n)
     struct bytes text = {0};
     bytes_put(&text, r->held.s, r->held.n);
     bytes_put(&text, s, n);
-    bool is_mark = begin_alike(turn_mark(r), bytes_text(&text), text.n);
+    bool is_mark = begin_alike(turn_mark(r), bytes_text(&text), text.n) ||
+                   (!r->has_content && begin_alike(m->close, bytes_text(&text), text.n));
     for (int i = 0; i < REPLY_MAX_SKIP && r->part == REPLY_CONTENT; i++)
         is_mark = is_mark || begin_alike(m->skip[i], bytes_text(&text), text.n);
     bytes_close(&text);

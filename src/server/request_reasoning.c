@@ -1,6 +1,6 @@
 /* How a request says whether and how much the model reasons. Templates have no common name for it: most ask for
- * enable_thinking, some for thinking, gpt-oss for reasoning_effort and Kimi K3 for thinking_effort. What the client
- * says of these in chat_template_kwargs counts more than what is derived here. */
+ * enable_thinking, some for thinking, MiniMax M3 for thinking_mode, gpt-oss for reasoning_effort and Kimi K3 for
+ * thinking_effort. What the client says of these in chat_template_kwargs counts more than what is derived here. */
 
 #include "server/request_fields.h"
 
@@ -29,7 +29,8 @@ err_code request_set_thinks(struct server_request *r, const char *path, json_t *
     if (!json_is_boolean(value))
         return request_expected(e, path, value, "true or false");
     TRY(set_default(r, "enable_thinking", json_incref(value), e));
-    return set_default(r, "thinking", json_incref(value), e);
+    TRY(set_default(r, "thinking", json_incref(value), e));
+    return set_default(r, "thinking_mode", json_string(json_is_true(value) ? "enabled" : "disabled"), e);
 }
 
 err_code request_check_reasoning(struct server_request *r, struct err *e)

@@ -136,7 +136,7 @@ static const struct reply_sample samples[] = {
     {DEEPSEEK_V3,
      "</think>Hm.\n\n" CALLS_BEGIN CALL_BEGIN "get_weather" SEP "{\"city\": \"Paris\"}" CALL_END CALL_BEGIN
      "get_time" SEP "{}" CALL_END CALLS_END,
-     "C[</think>Hm.] CALL[get_weather] A[{\"city\":\"Paris\"}] END[] CALL[get_time] A[{}] END[] "},
+     "C[Hm.] CALL[get_weather] A[{\"city\":\"Paris\"}] END[] CALL[get_time] A[{}] END[] "},
     {DEEPSEEK_V3,
      CALLS_BEGIN CALL_BEGIN "function" SEP "get_weather\n```json\n{\"city\": \"Paris\"}\n```" CALL_END "\n" CALL_BEGIN
                             "function" SEP "get_time\n```json\n{}\n```" CALL_END CALLS_END,
@@ -253,6 +253,7 @@ static const struct reply_sample samples[] = {
      "key=\"a&quot;b&amp;c&amp;amp;\" "
      "type=\"string\"<|sep|>&quot;<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
      "CALL[write-file] A[{\"a\\\"b&c&amp;\":\"&quot;\"}] END[] "},
+    {MINIMAX_M3, "</mm:think>Ok. </mm:think>", "C[Ok. </mm:think>] "}, /* without reasoning */
     /* Gemma */
     {GEMMA4,
      "<|channel>thought\nhm\n<channel|><|tool_call>call:get_weather{city:<|\"|>Pa<|x\"ris\\<|\"|>,days:3}<tool_call|>"
