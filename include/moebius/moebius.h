@@ -870,7 +870,8 @@ typedef struct moebius_sampler_options {
 } moebius_sampler_options;
 
 MOEBIUS_INLINE moebius_sampler_options moebius_default_sampler_options(void);
-/* What the options point to is copied. MOEBIUS_USAGE with a sentence when a value is out of its range. */
+/* What the options point to is copied. Tokens that the model's file forbids (suppress_tokens) are never picked.
+ * MOEBIUS_USAGE with a sentence when a value is out of its range. */
 MOEBIUS_INLINE moebius_status moebius_sampler_open(moebius_sampler **out, const moebius_engine *engine,
                                                    const moebius_sampler_options *options, moebius_error *error);
 /* Another sampler in the same state, for a fork of the text: both give the same tokens for the same logits, until one
