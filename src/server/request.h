@@ -20,6 +20,7 @@ enum answer_format { FORMAT_TEXT, FORMAT_JSON_OBJECT, FORMAT_JSON_SCHEMA, FORMAT
 enum effort {
     EFFORT_OWN, /* nobody said, or the client in chat_template_kwargs */
     EFFORT_NONE,
+    EFFORT_ANY, /* it is to reason, however much */
     EFFORT_LOW,
     EFFORT_MEDIUM,
     EFFORT_HIGH,

@@ -37,9 +37,11 @@ err_code request_check_reasoning(struct server_request *r, struct err *e)
 {
     if (r->reasoning_budget == 0)
         TRY(request_set_thinks(r, "reasoning_budget", json_false(), e));
+    const json_t *thinks = json_object_get(r->template_vars, "enable_thinking");
+    if (json_is_true(thinks) && !json_object_get(r->template_vars, "reasoning_effort"))
+        r->effort = EFFORT_ANY;
     /* the least that models do who always reason */
-    bool is_off = json_is_false(json_object_get(r->template_vars, "enable_thinking"));
-    return is_off ? set_effort(r, EFFORT_NONE, "low", e) : ERR_OK;
+    return json_is_false(thinks) ? set_effort(r, EFFORT_NONE, "low", e) : ERR_OK;
 }
 
 err_code request_set_effort(struct server_request *r, const char *path, json_t *value, struct err *e)

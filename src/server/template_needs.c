@@ -340,14 +340,15 @@ static void find_reasoning(struct template_needs *needs, const moebius_template 
     needs->reasoning_field = NULL;
 }
 
-/* What a template makes of a word for how much to reason, to be closed; NULL: it can't take it. */
+/* What a template makes of a word for how much to reason (NULL: none is given), to be closed; NULL: it can't take it.
+ */
 static moebius_prompt *render_effort(const moebius_template *tmpl, const char *word)
 {
     char json[32];
     moebius_prompt *prompt = NULL;
-    snprintf(json, sizeof json, "\"%s\"", word);
-    const moebius_template_var vars[] = {{"reasoning_effort", json}, {"enable_thinking", "true"}, {"thinking", "true"}};
-    const moebius_template_input input = {.messages = "[" USER "]", .vars = vars, .n_vars = sizeof vars / sizeof *vars};
+    snprintf(json, sizeof json, "\"%s\"", word ? word : "");
+    const moebius_template_var vars[] = {{"enable_thinking", "true"}, {"thinking", "true"}, {"reasoning_effort", json}};
+    const moebius_template_input input = {.messages = "[" USER "]", .vars = vars, .n_vars = word ? 3 : 2};
     return moebius_template_render(tmpl, &input, &prompt, NULL) == MOEBIUS_OK ? prompt : NULL;
 }
 
@@ -377,6 +378,16 @@ static bool knows_effort(const moebius_template *tmpl, const char *word)
     return knows;
 }
 
+/* Whether the template takes no word for this one. */
+static bool is_usual_effort(const moebius_template *tmpl, const char *word)
+{
+    moebius_prompt *a = render_effort(tmpl, NULL), *b = render_effort(tmpl, word);
+    bool is_same = a && b && !strcmp(moebius_prompt_text(a, NULL), moebius_prompt_text(b, NULL));
+    moebius_prompt_close(&a);
+    moebius_prompt_close(&b);
+    return is_same;
+}
+
 static void find_efforts(struct template_needs *needs, const moebius_template *tmpl)
 {
     static const struct {
@@ -386,6 +397,9 @@ static void find_efforts(struct template_needs *needs, const moebius_template *t
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!needs->efforts[all[i].effort] && knows_effort(tmpl, all[i].word))
             needs->efforts[all[i].effort] = all[i].word;
+    const char *none = needs->efforts[EFFORT_NONE];
+    if (none && is_usual_effort(tmpl, none) && knows_effort(tmpl, "high"))
+        needs->efforts[EFFORT_ANY] = "high";
     moebius_prompt *medium = render_effort(tmpl, "medium");
     if (!medium && knows_effort(tmpl, "high"))
         needs->efforts[EFFORT_MEDIUM] = "high";

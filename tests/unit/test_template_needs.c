@@ -53,10 +53,11 @@ static void probes_tell_what_a_template_takes(void **state)
     check("{{ raise_exception('always') }}", "");
 }
 
-/* The words for how much to reason that probes find: for none, medium and max. */
-static void check_efforts(const char *source, const char *none, const char *medium, const char *max)
+/* The words for how much to reason that probes find: for none, any, medium and max. */
+static void check_efforts(const char *source, const char *none, const char *any, const char *medium, const char *max)
 {
-    const char *const expected[N_EFFORT] = {[EFFORT_NONE] = none, [EFFORT_MEDIUM] = medium, [EFFORT_MAX] = max};
+    const char *const expected[N_EFFORT] = {
+        [EFFORT_NONE] = none, [EFFORT_ANY] = any, [EFFORT_MEDIUM] = medium, [EFFORT_MAX] = max};
     moebius_template *tmpl;
     assert_int_equal(moebius_template_open(&tmpl, source, strlen(source), NULL, NULL), MOEBIUS_OK);
     struct template_needs n = template_needs_find(tmpl);
@@ -70,15 +71,16 @@ static void check_efforts(const char *source, const char *none, const char *medi
 
 static void probes_tell_a_template_s_words_for_reasoning(void **state)
 {
-    check_efforts("{{ messages[0].content }}", NULL, NULL, NULL);
-    check_efforts("{{ 'Reasoning: ' + (reasoning_effort or 'medium') }}", NULL, NULL, NULL); /* gpt-oss */
-    check_efforts("{{ messages[0].content }}" RAISE("reasoning_effort not in ['no_think', 'low', 'high']"), "no_think",
-                  "high", NULL); /* Hy3 */
-    check_efforts("{% if thinking and reasoning_effort == 'max' %}{{ 'Think!' }}{% endif %}", NULL, NULL,
+    check_efforts("{{ messages[0].content }}", NULL, NULL, NULL, NULL);
+    check_efforts("{{ 'Reasoning: ' + (reasoning_effort or 'medium') }}", NULL, NULL, NULL, NULL); /* gpt-oss */
+    check_efforts("{{ messages[0].content }}" RAISE("(reasoning_effort or 'no_think') not in ['no_think', 'low', "
+                                                    "'high']") "{{ reasoning_effort or 'no_think' }}",
+                  "no_think", "high", "high", NULL); /* Hy3 */
+    check_efforts("{% if thinking and reasoning_effort == 'max' %}{{ 'Think!' }}{% endif %}", NULL, NULL, NULL,
                   "max"); /* DeepSeek V4 */
     check_efforts("{{ reasoning_effort }}{% if reasoning_effort | lower == 'none' %}{{ '!' }}{% endif %}", "none", NULL,
-                  NULL); /* North */
-    check_efforts("{{ raise_exception('always') }}", NULL, NULL, NULL);
+                  NULL, NULL); /* North */
+    check_efforts("{{ raise_exception('always') }}", NULL, NULL, NULL, NULL);
 }
 
 static void check_messages(const struct template_needs *needs, const char *messages, const char *expected)
