@@ -234,6 +234,7 @@ static const char *const sources[] = {HERMES,
                                       QWEN3_CODER " <seed:tool_call>",
                                       GLM4,
                                       GLM4 "<tool_call>{function-name}<arg_key>",
+                                      GLM4 " laguna_glm_thinking",
                                       DEEPSEEK_V3,
                                       DEEPSEEK_V3 " ```json",
                                       DEEPSEEK_V3_2,
@@ -368,7 +369,7 @@ static void references_lead_where_the_tool_says(void **state)
     }
 }
 
-/* Kimi K3 writes names and keys as attributes. */
+/* Kimi K3 writes names and keys as attributes, Laguna no line breaks. */
 static void names_are_written_as_the_family_does(void **state)
 {
     static const char json[] = "[{\"name\": \"f&g\", \"parameters\": {\"type\": \"object\", \"properties\": {"
@@ -384,6 +385,10 @@ static void names_are_written_as_the_family_does(void **state)
     assert_int_equal(reply_call_grammar(reply_style_of(KIMI_K3), &tools, &options, &text, &trigger, &e), ERR_OK);
     assert_non_null(strstr(text, "tool=\\\"f&amp;g\\\""));
     assert_non_null(strstr(text, "key=\\\"k&quot;l\\\""));
+    mem_free(text);
+    assert_int_equal(
+        reply_call_grammar(reply_style_of(GLM4 " laguna_glm_thinking"), &tools, &options, &text, &trigger, &e), ERR_OK);
+    assert_non_null(strstr(text, "<arg_key>k\\\"l</arg_key><arg_value>"));
     mem_free(text);
     reply_tools_close(&tools);
 }
