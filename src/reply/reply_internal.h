@@ -15,6 +15,7 @@ struct reply_marks {
     const char *sign; /* what its template holds */
     const char *open, *close;
     const char *skip[REPLY_MAX_SKIP]; /* marks of the rest, which nobody wants to read */
+    const char *begin, *end;          /* what content may begin and end with, and is none there; NULL: nothing */
 };
 
 /* ---- families: how calls are read ------------------------------------------------------------------------------ */

@@ -29,6 +29,7 @@
 #define SOLAR         "<|tool_call:begin|> <|begin|>assistant<|think|>"
 #define GRANITE       "<think> <|tool_call|>"
 #define GIGACHAT      "<|function_call|>"
+#define ERNIE         "<think> <tool_call> <global_setting>"
 #define GENERIC       "<think>"
 #define CALLS_BEGIN   DEEPSEEK("tool" LOW "calls" LOW "begin")
 #define CALLS_END     DEEPSEEK("tool" LOW "calls" LOW "end")
@@ -282,6 +283,12 @@ static const struct reply_sample samples[] = {
      "<|tool_call:args|>{}<|tool_call:end|><|calls|>",
      "R[hm] CALL[get_weather] A[{\"city\":\"Paris\"}] END[a1b2c3d4e5] CALL[get_time] A[{}] END[f6g7h8i9j0] "},
     {SOLAR, "<|think|>hm<|end|><|begin|>assistant<|content|>Ok. <think><|end|>", "R[hm] C[Ok. <think>] "},
+    /* ERNIE 4.5 Thinking */
+    {ERNIE, "<think>\nhm\n</think>\n\n<response>\nThe <response> is </response> here\n</response>\n",
+     "R[hm\n] C[The <response> is </response> here] "},
+    {ERNIE, "<think>\nhm\n</think>\n\n<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>\n",
+     "R[hm\n] CALL[get_time] A[{}] END[] "},
+    {ERNIE, "Ok.</response", "C[Ok.</response] "},
     /* Granite 3 */
     {GRANITE,
      "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}, {\"name\": \"get_time\", "
