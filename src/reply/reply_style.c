@@ -22,6 +22,7 @@ static const struct reply_marks all_marks[] = {
     {"<|begin|>assistant<|think|>", "<|think|>", "<|end|>", {"<|begin|>assistant", "<|content|>", "<|end|>"}},
     {"<global_setting>", "<think>", "</think>", {0}, "<response>", "</response>"},      /* ERNIE 4.5 Thinking */
     {"<response></response>", "<think>", "</think>", {0}, "<response>", "</response>"}, /* Granite 3.3 */
+    {"<answer>", "<think>", "</think>", {0}, "<answer>", "</answer>"},                  /* Hunyuan-A13B */
     {"<|inner_prefix|>", "<|inner_prefix|>", "<|inner_suffix|>", {0}},
     {"\342\227\201think\342\226\267", "\342\227\201think\342\226\267", "\342\227\201/think\342\226\267", {0}},
     {"<think>", "<think>", "</think>", {0}}, /* by far the commonest, and the one that others are taken for */

@@ -117,6 +117,8 @@ static void content_may_have_marks_around_it(void **state)
               "Yes.", true);
     is_answer(read_answer(ernie, "", "A <response> </response> tag. </respons"), "",
               "A <response> </response> tag. </respons", false);
+    is_answer(read_answer(CHATML "{# <answer> #}", "", "<think>\nhm\n</think>\n<answer>\nYes.\n</answer>"), "hm\n",
+              "Yes.", false);
     is_answer(read_answer(CHATML, "", "<response>Yes</response>"), "", "<response>Yes</response>", false);
 }
 
