@@ -882,7 +882,8 @@ typedef struct moebius_sampler_options {
 } moebius_sampler_options;
 
 MOEBIUS_INLINE moebius_sampler_options moebius_default_sampler_options(void);
-/* Copies what the options point to. MOEBIUS_USAGE, with a message, if a value is out of range. */
+/* Copies what the options point to. Tokens that the model's file forbids (suppress_tokens) are never picked.
+ * MOEBIUS_USAGE, with a message, if a value is out of range. */
 MOEBIUS_INLINE moebius_status moebius_sampler_open(moebius_sampler **out, const moebius_engine *engine,
                                                    const moebius_sampler_options *options, moebius_error *error);
 /* Copies a sampler with its state, for a fork of the text: both give the same tokens for the same logits, until one of

@@ -375,6 +375,7 @@ enum { COMPRESS_X, COMPRESS_GATE };
  *             dimension.  beta passes through sigmoid
  * SSM         as DELTA, but n_decay is 1 and beta is absent: it is softplus(alpha + dt), q and k are taken as they
  *             are, and nothing that the state has is subtracted from v (kernels.h).  vec has skip [n_head_v], too.
+ *             alpha and dt may be absent: beta is 1 then, and decays are exp(a).
  *             Or it is selective: in has q and k apart [2*n_head_k*dk][M], v is alone in qkv's place, and each value
  *             dimension has steps of its own, whose decays differ by key dimension. alpha, dt bias and skip are then
  *             [n_head_v*dv], a is [dk][n_head_v*dv], and n_head_k and n_head_v are 1
@@ -493,6 +494,8 @@ struct op {
              * one tensor holds two of the matrices, one name is NULL. */
             const char *const *tensors;
             float act_limit, act_up_limit; /* as of ACT_MUL */
+            bool
+                are_shared; /* the tensors' matrices are those of the slots, which experts share; else of the experts */
         } experts;
     };
 };

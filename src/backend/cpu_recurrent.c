@@ -116,6 +116,15 @@ static void prepare_qk(const struct delta_loop *d, const float *x, bool is_k, fl
         y[j] = y[j] * scale;
 }
 
+/* The decay of a head that has the same one at all rows. */
+static void find_fixed_decay(const struct delta_loop *d, int64_t head, int64_t i)
+{
+    float *decay = d->decay + head * d->m + i, sum;
+    *decay = ((const float *)tensor_data(&d->op->vec[DELTA_A]))[head];
+    d->c->kernels->exp_sum(decay, decay, 0, 1, &sum);
+    d->beta[head * d->m + i] = 1;
+}
+
 /* The decays of a head at row i, and the beta of a state space, which is the softplus that its decay is made of. */
 static void find_decays(const struct delta_loop *d, int64_t head, int64_t i)
 {
@@ -156,7 +165,9 @@ static void delta_prepare(void *arg, size_t t, int thread)
     const float *b = d->is_space ? NULL : (const float *)tensor_data(&op->in[DELTA_BETA]) + i * d->n_head_v;
     for (int64_t h = 0; h < d->n_head_v; h++) {
         float one = 1;
-        if (d->n_decay == 1)
+        if (!op->in[DELTA_ALPHA].buffer)
+            find_fixed_decay(d, h, i);
+        else if (d->n_decay == 1)
             find_decays(d, h, i);
         if (!d->is_space)
             kern->act_mul(KERNEL_SIGMOID, 0, &d->beta[h * d->m + i], &b[h], &one, 1);
@@ -308,7 +319,7 @@ void cpu_op_delta(struct cpu *c, const struct op *op)
                            .dv = s->ne[1],
                            .n_head_v = s->ne[2],
                            .n_head_k = op->delta.n_head_k,
-                           .n_decay = op->in[DELTA_ALPHA].ne[0] / s->ne[2],
+                           .n_decay = op->in[DELTA_ALPHA].buffer ? op->in[DELTA_ALPHA].ne[0] / s->ne[2] : 1,
                            .m = op->in[DELTA_QKV].ne[1],
                            .is_space = op->kind == OP_SSM};
     if (d.is_space && op->in[SSM_QK].buffer) {

@@ -109,14 +109,18 @@ struct pairs {
 static void show_pairs(struct backend *b, const struct op *op, const struct pairs *p, enum expert_matrix which)
 {
     int64_t n_used = op->in[EXPERTS_IDS].ne[0], n_pair = n_used * op->in[EXPERTS_IDS].ne[1];
-    bool is_down = which == EXPERT_DOWN;
-    struct observed o = {
-        .tensor = op->experts.tensors[which], .n_matrix = op->in[EXPERTS_SLOTS].ne[0], .n_row = 1, .scale = 1};
+    bool is_down = which == EXPERT_DOWN, are_shared = op->experts.are_shared;
+    struct observed o = {.tensor = op->experts.tensors[which],
+                         .n_matrix =
+                             are_shared ? b->v->slot_pool_shape(b, op->slot_pool).n_slot : op->in[EXPERTS_SLOTS].ne[0],
+                         .n_row = 1,
+                         .scale = 1};
     o.stride = o.k = is_down ? op->out[EXPERTS_HIDDEN].ne[0] : op->in[EXPERTS_X].ne[0];
     for (int64_t i = 0; o.tensor && i < n_pair; i++) {
-        o.matrix = p->ids[i];
-        if (o.matrix < 0 || p->slots[o.matrix] < 0)
+        int32_t id = p->ids[i];
+        if (id < 0 || p->slots[id] < 0)
             continue;
+        o.matrix = are_shared ? p->slots[id] : id;
         o.x = is_down ? p->hidden + i * o.k : p->x + i / n_used * o.k;
         if (!is_down && p->weights)
             o.scale = p->weights[i];

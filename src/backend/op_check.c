@@ -465,7 +465,9 @@ static err_code check_delta(const struct op_checker *c)
     TRY(check_rows(c, is_selective ? "v" : "q, k and v", &op->in[DELTA_QKV], is_selective ? n_v : n_qk + n_v, ANY));
     bool by_dim = op->kind == OP_DELTA && op->in[DELTA_ALPHA].ne[0] == ne[0] * ne[2];
     int64_t n_alpha = is_selective ? n_v : by_dim ? ne[0] * ne[2] : ne[2];
-    TRY(check_rows(c, "alpha", &op->in[DELTA_ALPHA], n_alpha, m));
+    bool is_fixed = op->kind == OP_SSM && !is_selective && !op->in[DELTA_ALPHA].buffer;
+    if (!is_fixed)
+        TRY(check_rows(c, "alpha", &op->in[DELTA_ALPHA], n_alpha, m));
     if (op->kind == OP_DELTA)
         TRY(check_rows(c, "beta", &op->in[DELTA_BETA], ne[2], m));
     else
@@ -474,7 +476,8 @@ static err_code check_delta(const struct op_checker *c)
         TRY(check_rows(c, "q and k", &op->in[SSM_QK], n_qk, m));
     TRY(check_ints(c, "from", &op->in[DELTA_FROM], m));
     TRY(check_ints(c, "to", &op->in[DELTA_TO], m));
-    TRY(check_needed_vec(c, DELTA_DT, "dt bias", n_alpha));
+    if (!is_fixed)
+        TRY(check_needed_vec(c, DELTA_DT, "dt bias", n_alpha));
     if (is_selective)
         TRY(check_tensor(c, "a", &op->vec[DELTA_A], ELEM_F32, ne[0], n_v, 1));
     else

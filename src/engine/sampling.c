@@ -1,5 +1,6 @@
 /* The public face of sample/, and what DRY's sequence breakers mean in a vocabulary. */
 #define _GNU_SOURCE
+#include <math.h>
 #include <string.h>
 
 #include "engine/engine_internal.h"
@@ -63,6 +64,31 @@ void moebius_default_sampler_options_sized(moebius_sampler_options *options, siz
     sized_give(options, options_bytes, &o, sizeof o);
 }
 
+/* Puts the tokens that the model's file forbids beside the options' biases, in a list that is the caller's. */
+static err_code forbid_tokens(const moebius_engine *engine, moebius_sampler_options *o, moebius_logit_bias **list,
+                              struct err *e)
+{
+    const struct tokenizer *t = engine->vocab.tokenizer;
+    size_t n = (size_t)(o->n_logit_biases > 0 ? o->n_logit_biases : 0), n_own = n;
+    int32_t n_vocab = moebius_n_vocab(engine);
+    *list = NULL;
+    for (int32_t id = 0; id < n_vocab; id++)
+        n += tokenizer_is_suppressed(t, id);
+    if (n == n_own)
+        return ERR_OK;
+    *list = mem_calloc(n, sizeof **list);
+    if (!*list)
+        return err_nomem(e, n * sizeof **list, "a sampler");
+    if (n_own)
+        memcpy(*list, o->logit_biases, n_own * sizeof **list);
+    for (int32_t id = 0; id < n_vocab; id++)
+        if (tokenizer_is_suppressed(t, id))
+            (*list)[n_own++] = (moebius_logit_bias){id, -INFINITY};
+    o->logit_biases = *list;
+    o->n_logit_biases = (int)n;
+    return ERR_OK;
+}
+
 static err_code open_sampler(moebius_sampler **out, const moebius_engine *engine, const moebius_sampler_options *o,
                              struct err *e)
 {
@@ -85,8 +111,12 @@ moebius_status moebius_sampler_open_sized(moebius_sampler **out, const moebius_e
     moebius_sampler_options known = sampler_default_options();
     *out = NULL;
     err_code code = sized_take(&known, sizeof known, options, options_bytes, "sampler options", &e);
+    moebius_logit_bias *list = NULL;
+    if (code == ERR_OK)
+        code = forbid_tokens(engine, &known, &list, &e);
     if (code == ERR_OK)
         code = open_sampler(out, engine, &known, &e);
+    mem_free(list);
     return engine_status(code, &e, error);
 }
 

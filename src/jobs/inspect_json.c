@@ -261,7 +261,9 @@ static json_t *mixing(struct out_json *o, const struct layer *l)
         set(o, v, "value_heads", integer(o, (uint64_t)d->n_head_v));
         set(o, v, "value_width", integer(o, (uint64_t)d->dv));
         set(o, v, "decays_per_head",
-            integer(o, (uint64_t)(d->kind == RECURRENCE_SELECTIVE ? d->dk * d->dv : d->n_alpha / d->n_head_v)));
+            integer(o, (uint64_t)(d->kind == RECURRENCE_SELECTIVE ? d->dk * d->dv
+                                  : d->kind == RECURRENCE_FIXED   ? 1
+                                                                  : d->n_alpha / d->n_head_v)));
         return v;
     }
     set(o, v, "kind",

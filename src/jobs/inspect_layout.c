@@ -148,6 +148,7 @@ const char *inspect_recurrence(enum recurrence kind)
     case RECURRENCE_DELTA: return "gated delta net";
     case RECURRENCE_SPACE: return "state space";
     case RECURRENCE_SELECTIVE: return "selective state space";
+    case RECURRENCE_FIXED: return "linear attention with fixed decays";
     case RECURRENCE_CONV: break;
     }
     return "gated convolution";
@@ -168,7 +169,7 @@ static void say_mixing(struct inspect_words *w, const struct model *m, const str
             say_attention(w, m, layer);
         return;
     }
-    say(w, "recurrent, a %s", inspect_recurrence(r->kind));
+    say(w, r->kind == RECURRENCE_FIXED ? "recurrent, %s" : "recurrent, a %s", inspect_recurrence(r->kind));
     if (r->kind == RECURRENCE_CONV) {
         say(w, " over %lld tokens", (long long)r->n_tap);
         return;
@@ -179,6 +180,8 @@ static void say_mixing(struct inspect_words *w, const struct model *m, const str
     } else {
         say(w, ": %lld key heads of %lld, %lld value heads of %lld", (long long)r->n_head_k, (long long)r->dk,
             (long long)r->n_head_v, (long long)r->dv);
+        if (r->kind == RECURRENCE_FIXED)
+            return;
         say(w, r->n_alpha > r->n_head_v ? "\na decay for each key dimension, " : "\n");
     }
     if (r->min_log_decay < 0)
@@ -297,6 +300,7 @@ static void say_around(struct inspect_words *w, const struct model *m)
         float v, none;
     } all[] = {{"embeddings times", m->embed_scale, 1},
                {"what a layer adds times", m->residual_scale, 1},
+               {"what layers see is what they add to, times", m->normed_scale, 0},
                {"logits times", m->logit_scale, 1},
                {"logits capped at", m->logit_softcap, 0}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -371,7 +375,8 @@ static void count_state(struct inspect_layout *l)
         const struct attention *a = &m->layers[i].attn;
         const struct recurrent *d = &m->layers[i].recurrent;
         if (m->layers[i].is_recurrent) {
-            l->recurrent_bytes += (uint64_t)(d->n_mixed * (d->n_tap - 1) + d->dk * d->dv * d->n_head_v) * sizeof(float);
+            l->recurrent_bytes +=
+                (uint64_t)((d->n_tap ? d->n_mixed * (d->n_tap - 1) : 0) + d->dk * d->dv * d->n_head_v) * sizeof(float);
             continue;
         }
         const struct position_index *x = &a->index;

@@ -13,7 +13,7 @@ static err_code load_hybrid(struct loader *l, bool grouped, struct err *e)
     for (int64_t i = 0; i < m->n_layer; i++) {
         struct layer *y = &m->layers[i];
         TRY(load_vector(l, i, "attn_norm.weight", m->n_embd, true, &y->attn_norm, e));
-        TRY(load_is_delta_net(l, i, &y->is_recurrent, e));
+        TRY(load_is_recurrent(l, i, 4, &y->is_recurrent, e));
         y->attn.is_gated = true;
         TRY(y->is_recurrent ? load_delta_net(l, i, grouped, &y->recurrent, e)
                             : load_attention(l, i, ROPE_NEOX, QK_NORM_HEAD, &y->attn, e));

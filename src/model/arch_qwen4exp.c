@@ -43,7 +43,7 @@ static err_code load_layer(struct loader *l, int64_t i, struct err *e)
     static const struct moe_rules rules = {.score = ROUTE_SOFTMAX, .norm_weights = true};
     struct layer *y = &l->m->layers[i];
     TRY(load_gated_streams(l, i, y, e));
-    TRY(load_is_delta_net(l, i, &y->is_recurrent, e));
+    TRY(load_is_recurrent(l, i, 4, &y->is_recurrent, e));
     y->is_moe = true;
     TRY(load_moe(l, i, &rules, &y->moe, e));
     if (y->is_recurrent) {

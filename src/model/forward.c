@@ -276,6 +276,7 @@ static err_code feed_forward(const struct pass *p, int64_t i, const struct tenso
         copy_tokens(p, &input, NULL, h);
     else
         block_begin(p, &y->ffn_streams, &p->x, &p->mix, &y->ffn_norm, &y->ffn_norm_bias, h);
+    block_keep_normed(p, h);
     if (!y->is_moe) {
         dense_ffn(p, &y->ffn, h);
         return ERR_OK;

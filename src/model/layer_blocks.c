@@ -109,6 +109,12 @@ void block_begin(const struct pass *p, const struct stream_weights *s, const str
     block_norm_rows(p, h, norm, norm_bias, h);
 }
 
+void block_keep_normed(const struct pass *p, const struct tensor *h)
+{
+    if (p->m->normed_scale != 0)
+        backend_enqueue(p->b, &(struct op){.kind = OP_SCALE, .in = {*h}, .out = {p->x}, .scale = p->m->normed_scale});
+}
+
 void block_end(const struct pass *p, const struct tensor *y, const struct tensor *out)
 {
     int64_t n_stream = p->m->n_stream;

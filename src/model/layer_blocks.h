@@ -93,6 +93,9 @@ void block_bank(const struct pass *p);
 void block_begin(const struct pass *p, const struct stream_weights *s, const struct tensor *x, const struct tensor *mix,
                  const struct tensor *norm, const struct tensor *norm_bias, const struct tensor *h);
 
+/* Where parts are added to what they see (model.normed_scale), makes p->x of h. */
+void block_keep_normed(const struct pass *p, const struct tensor *h);
+
 /* out = p->x + residual_scale * y or, of several streams, what p->mix makes of them and y. out may be p->x; y is
  * overwritten. */
 void block_end(const struct pass *p, const struct tensor *y, const struct tensor *out);

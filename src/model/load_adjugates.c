@@ -69,6 +69,7 @@ err_code load_adjugates(struct loader *l, int64_t layer, struct moe_layer *y, st
         enum expert_matrix matrix = (enum expert_matrix)i;
         TRY(load_need(l, layer, names[i], slot_matrix_k(&shape, matrix), slot_matrix_rows(&shape, matrix), shape.n_slot,
                       &t[i], e));
+        TRY(load_name(l, t[i], &y->adjugate_tensors[i], e));
         shape.type[i] = t[i]->info;
     }
     *x = (struct model_adjugates){.device = load_device(l, layer), .shape = shape, .n_used = y->n_used};

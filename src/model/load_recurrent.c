@@ -242,9 +242,8 @@ err_code load_delta_net(struct loader *l, int64_t layer, bool grouped, struct re
     return load_weight(l, layer, "ssm_out.weight", d->n_out, l->m->n_embd, &d->out, e);
 }
 
-err_code load_is_delta_net(struct loader *l, int64_t layer, bool *out, struct err *e)
+err_code load_is_recurrent(struct loader *l, int64_t layer, int64_t interval, bool *out, struct err *e)
 {
-    int64_t interval = 4;
     TRY(load_u32_opt(l, "full_attention_interval", &interval, e));
     if (interval < 1)
         return err_set(e, ERR_FORMAT, "%s: %s.full_attention_interval is 0, expected at least 1",

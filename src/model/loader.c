@@ -599,7 +599,7 @@ err_code load_ungated_ffn(struct loader *l, int64_t layer, enum act_fn act, stru
     return load_down(l, layer, f, e);
 }
 
-static err_code keep_name(struct loader *l, const struct gguf_tensor *t, const char **out, struct err *e)
+err_code load_name(struct loader *l, const struct gguf_tensor *t, const char **out, struct err *e)
 {
     *out = arena_strndup(&l->m->arena, t->name, strlen(t->name));
     return *out ? ERR_OK : err_nomem(e, strlen(t->name), "a name");
@@ -690,10 +690,10 @@ static err_code load_routed(struct loader *l, int64_t layer, bool is_ungated, st
                        gguf_file_path(l->g, 0), (long long)layer, (long long)n_hidden);
     int64_t n_ff = is_ungated ? n_hidden / 2 : n_hidden;
     TRY(find_gate_up(l, layer, n_ff, is_ungated, y, &in, e));
-    TRY(keep_name(l, in.gate, &y->tensors[EXPERT_GATE], e));
+    TRY(load_name(l, in.gate, &y->tensors[EXPERT_GATE], e));
     if (in.up != in.gate)
-        TRY(keep_name(l, in.up, &y->tensors[EXPERT_UP], e));
-    TRY(keep_name(l, down, &y->tensors[EXPERT_DOWN], e));
+        TRY(load_name(l, in.up, &y->tensors[EXPERT_UP], e));
+    TRY(load_name(l, down, &y->tensors[EXPERT_DOWN], e));
     *x = (struct expert_layer){.index = (int)layer,
                                .n_expert = y->n_expert,
                                .n_used = y->n_used,

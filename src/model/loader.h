@@ -24,6 +24,9 @@ typedef err_code arch_load_fn(struct loader *l, struct err *e);
 #include "model/arch_list.def"
 #undef ARCH
 
+/* What speaks against an architecture that is none of these, a clause; empty: nothing is known of it. */
+const char *arch_why_unknown(const struct gguf *g, const char *arch);
+
 /* ---- keys: "SUFFIX" stands for "ARCH.SUFFIX" ----------------------------------------------------------------- */
 
 enum { LOAD_KEY_BYTES = 160 };
@@ -71,6 +74,9 @@ const struct gguf_tensor *load_find(const struct loader *l, int64_t layer, const
 /* The tensor, which must be there, be of a type that we decode, and have this shape (ne2 1: a matrix or vector). */
 MUST_USE err_code load_need(struct loader *l, int64_t layer, const char *name, int64_t ne0, int64_t ne1, int64_t ne2,
                             const struct gguf_tensor **out, struct err *e);
+
+/* A tensor's name, for as long as the model. */
+MUST_USE err_code load_name(struct loader *l, const struct gguf_tensor *t, const char **out, struct err *e);
 
 /* Bytes of a tensor, from where the model is read; p->store is there. */
 MUST_USE err_code load_read(struct loader *l, const struct gguf_tensor *t, uint64_t off_bytes, size_t n_bytes,
@@ -268,8 +274,9 @@ MUST_USE err_code load_head_numbers(struct loader *l, int64_t layer, const char 
 /* A gated delta net as Qwen's families have it; grouped: as in backend.h, DELTA. */
 MUST_USE err_code load_delta_net(struct loader *l, int64_t layer, bool grouped, struct recurrent *d, struct err *e);
 
-/* Whether a layer has one: as the file lists them, or all but every full_attention_interval-th. */
-MUST_USE err_code load_is_delta_net(struct loader *l, int64_t layer, bool *out, struct err *e);
+/* Whether a layer is recurrent: as the file lists them, or all but every full_attention_interval-th (else `interval`).
+ */
+MUST_USE err_code load_is_recurrent(struct loader *l, int64_t layer, int64_t interval, bool *out, struct err *e);
 
 /* What stands for attention in a recurrent layer. */
 typedef err_code load_recurrent_fn(struct loader *l, int64_t layer, struct recurrent *r, struct err *e);

@@ -296,12 +296,19 @@ struct recurrent_inputs {
     struct tensor mixed, alpha, beta; /* beta: or q and k of RECURRENCE_SELECTIVE */
 };
 
-/* Returns conv(mixed), for the tokens of p->from and p->to; it is `out` where nothing follows. */
+/* Returns conv(mixed), or act(mixed), for the tokens of p->from and p->to; it is `out` where nothing follows. */
 static struct tensor convolve(const struct pass *p, const struct recurrent *r, const struct layer_pages *state,
                               const struct recurrent_inputs *in, const struct tensor *out)
 {
     bool has_rule = r->kind != RECURRENCE_CONV;
     struct tensor convolved = has_rule ? tensor_shaped(p->w->convolved, r->n_mixed, in->mixed.ne[1]) : *out;
+    if (r->n_tap == 0) {
+        backend_enqueue(p->b, &(struct op){.kind = OP_ACT_MUL,
+                                           .in = {in->mixed, in->mixed},
+                                           .out = {convolved},
+                                           .act = ACT_SIGMOID}); /* SiLU */
+        return convolved;
+    }
     backend_enqueue(p->b, &(struct op){.kind = OP_CONV,
                                        .in = {[CONV_X] = in->mixed, [CONV_FROM] = p->from, [CONV_TO] = p->to},
                                        .out = {convolved},
@@ -449,7 +456,9 @@ static struct recurrent_inputs project(const struct pass *p, const struct recurr
     }
     if (!r->mixed)
         return project_apart(p, r, h, z);
-    struct recurrent_inputs in = {mixed, tensor_shaped(p->w->alpha, r->n_alpha, p->n), {0}};
+    struct recurrent_inputs in = {.mixed = mixed};
+    if (r->alpha)
+        in.alpha = tensor_shaped(p->w->alpha, r->n_alpha, p->n);
     if (r->beta)
         in.beta = tensor_shaped(p->w->beta, r->n_head_v, p->n);
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL,
@@ -545,6 +554,7 @@ void block_mix(const struct pass *p, int64_t i)
     if (!y->attn_norm.buffer)
         return;
     block_begin(p, &y->attn_streams, &p->x, &p->mix, &y->attn_norm, &y->attn_norm_bias, &h);
+    block_keep_normed(p, &h);
     if (block_banks(p->m, i))
         block_bank(p);
     if (y->is_recurrent)

@@ -9,17 +9,6 @@
 #include "model/ask.h"
 #include "model/loader.h"
 
-/* The known architectures, "llama, olmoe, ...", for messages. */
-static const char *model_arch_names(void)
-{
-#define ARCH(name, suffix) ", " name
-    static const char names[] =
-#include "model/arch_list.def"
-#undef ARCH
-        ;
-    return names + 2;
-}
-
 static arch_load_fn *arch_loader(struct gguf_string name, const char **kept)
 {
 #define ARCH(arch, suffix)                                                                                             \
@@ -374,8 +363,10 @@ err_code model_load(struct model **out, const struct gguf *g, const struct model
     TRY_OUT(gguf_need_string(g, "general.architecture", &arch, e));
     arch_load_fn *load = arch_loader(arch, &m->arch);
     if (!load) {
-        code = err_set(e, ERR_UNSUPPORTED, "%s: architecture \"%.40s\" is not known; known are %s",
-                       gguf_file_path(g, 0), arch.s, model_arch_names());
+        const char *why = arch_why_unknown(g, arch.s);
+        code = err_set(e, ERR_UNSUPPORTED,
+                       "%s: architecture \"%.40s\" is not known%s%s (moebius list --known tells which are)",
+                       gguf_file_path(g, 0), arch.s, *why ? ": " : "", why);
         goto out;
     }
     size_t n = gguf_n_tensors(g);

@@ -136,6 +136,8 @@ enum recurrence {
     RECURRENCE_SPACE, /* a state space (Mamba-2), which has the same parts; its C, B and x are q, k and v here */
     RECURRENCE_SELECTIVE, /* a selective state space (Mamba): what is convolved is x alone, from which C, B and the step
                              of each value dimension come; decays differ by value and by key dimension */
+    RECURRENCE_FIXED,     /* as RECURRENCE_SPACE with a decay that each head has once and for all, behind an activation
+                             alone (MiniMax's lightning attention) */
     RECURRENCE_CONV       /* a gated convolution alone: out . (z * conv(gate * mixed)) */
 };
 
@@ -143,7 +145,7 @@ enum recurrence {
 struct recurrent {
     enum recurrence kind;
     int64_t n_mixed;            /* channels of the convolution: 2 * n_head_k * dk + n_head_v * dv, n_out or n_embd */
-    int64_t n_tap;              /* its taps */
+    int64_t n_tap;              /* its taps; 0, of RECURRENCE_FIXED: there is none, but its activation */
     int64_t n_out;              /* elements of what goes into out: n_head_v * dv, or n_embd */
     int64_t dk, dv;             /* elements of a head of q and k, and of v */
     int64_t n_head_k, n_head_v; /* heads of q and k; heads of v, a multiple */
@@ -158,7 +160,8 @@ struct recurrent {
     float min_log_decay;            /* a lower bound of the decays' logarithm, below 0; 0: there is none */
     float qk_eps;                   /* of the norms of q and k, of RECURRENCE_DELTA */
     struct weight *alpha;           /* [n_alpha][n_embd or n_rank], the decay of the state */
-    int64_t n_alpha;                /* n_head_v, or n_head_v * dk: each key dimension has a decay; or n_out */
+    int64_t n_alpha;                /* n_head_v, or n_head_v * dk: each key dimension has a decay; or n_out; or 0, where
+                                       decays are fixed and alpha is NULL */
     int64_t n_rank;                 /* rank of z and alpha; 0 where they are not low-rank */
     struct weight *z_in, *alpha_in; /* [n_rank][n_embd], in front of z and alpha; NULL where these are not low-rank. Of
                                        RECURRENCE_SELECTIVE alpha_in is [n_rank][n_out], of what is convolved */
@@ -344,11 +347,13 @@ struct model {
     struct ngram_table ngram;
     /* A token's embedding for each layer is (norm(proj . x / sqrt(n_embd)) + its row of the table * sqrt(n_token_embd))
      * / sqrt(2). */
-    int64_t n_token_embd;              /* elements of one; 0: there are none */
-    struct weight *token_embed;        /* the table, [n_vocab][n_layer * n_token_embd] */
-    struct weight *token_embed_proj;   /* [n_layer * n_token_embd][n_embd] */
-    struct tensor token_embed_norm;    /* [n_token_embd] */
-    float residual_scale;              /* a layer's two parts are multiplied by this before they are added */
+    int64_t n_token_embd;            /* elements of one; 0: there are none */
+    struct weight *token_embed;      /* the table, [n_vocab][n_layer * n_token_embd] */
+    struct weight *token_embed_proj; /* [n_layer * n_token_embd][n_embd] */
+    struct tensor token_embed_norm;  /* [n_token_embd] */
+    float residual_scale;            /* a layer's two parts are multiplied by this before they are added */
+    float normed_scale; /* the normed stream, which a part sees, times this is what the part is added to; 0:
+                           the stream as it is */
     struct stream_weights out_streams; /* of several streams, or of banked ones */
     struct tensor out_norm;            /* [n_embd], or as attn_norm */
     struct tensor out_norm_bias;       /* [n_embd]; may be absent */

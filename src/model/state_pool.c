@@ -173,7 +173,8 @@ static void place_layers(struct state_pool *p, const struct model *m)
         if (m->layers[i].is_recurrent) {
             if (d->n_head_v)
                 y->rule = place(&r[0], ELEM_F32, d->dk, d->dv, d->n_head_v);
-            y->past = place(&r[1], ELEM_F32, d->n_mixed, d->n_tap - 1, 1);
+            if (d->n_tap)
+                y->past = place(&r[1], ELEM_F32, d->n_mixed, d->n_tap - 1, 1);
             if (m->layers[i].ngram.key)
                 y->ngram_past = place(&r[1], ELEM_F32, m->n_stream * m->n_embd, m->layers[i].ngram.conv.ne[1] - 1, 1);
             continue;

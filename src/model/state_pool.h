@@ -26,9 +26,10 @@ struct layer_pages {
     struct paged entries; /* a compressed cache, [head_dim][ATTENTION_BLOCK][1]; may be absent */
     struct paged compress_x, index_x;       /* what its entries and those of its index are made of, */
     struct paged compress_gate, index_gate; /* [width][ATTENTION_BLOCK][1]; gates may be absent */
-    struct paged past;                      /* the last inputs of a recurrent layer's convolution, [n_mixed][n_tap-1] */
-    struct paged ngram_past;                /* the same of the convolution of embeddings of n-grams; may be absent */
-    struct paged rule; /* the state of its heads, [dk][dv][n_head_v]; absent where it is a convolution alone */
+    struct paged past;       /* the last inputs of a recurrent layer's convolution, [n_mixed][n_tap-1]; may
+                                be absent */
+    struct paged ngram_past; /* the same of the convolution of embeddings of n-grams; may be absent */
+    struct paged rule;       /* the state of its heads, [dk][dv][n_head_v]; absent where it is a convolution alone */
 };
 
 /* A run of a buffer's bytes for each page and part: part i of page p begins at (i * capacity + p) * bytes. */

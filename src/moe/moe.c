@@ -397,7 +397,10 @@ static void enqueue_adjugates(const struct moe_work *w, const struct moe_layer *
                                 .in = {[EXPERTS_X] = c->x, [EXPERTS_IDS] = c->ids, [EXPERTS_SLOTS] = l->adjugate_slots},
                                 .out = {c->y},
                                 .slot_pool = l->adjugates,
-                                .experts = {.act = l->act, .sort_cutoff = run->sort_cutoff}});
+                                .experts = {.act = l->act,
+                                            .sort_cutoff = run->sort_cutoff,
+                                            .tensors = l->adjugate_tensors,
+                                            .are_shared = true}});
     backend_enqueue(w->device, &(struct op){.kind = OP_COMBINE,
                                             .in = {[COMBINE_Y] = c->y, [COMBINE_WEIGHTS] = c->weights},
                                             .out = {c->shared}});

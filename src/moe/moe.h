@@ -56,6 +56,7 @@ struct moe_layer {
     struct tensor adjugate_slots;      /* I32 [n_expert], the slot of each routed expert's */
     int64_t n_adjugate, n_ff_adjugate; /* how many there are, their width */
     float adjugate_scale;
+    const char *adjugate_tensors[EXPERT_N_MATRIX]; /* as `tensors` */
 
     int64_t n_ff_shared;            /* the shared expert's width */
     struct weight *shared_gate;     /* [n_ff_shared][n_embd] */

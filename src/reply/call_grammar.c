@@ -28,6 +28,7 @@ struct span {
 struct writer {
     struct bytes out;
     const struct reply_shape *shape;
+    bool has_attributes; /* the family's */
     const struct reply_grammar_options *options;
     json_t *required;             /* the names of the tool's parameters that must come, as keys; owned */
     struct span until[MAX_UNTIL]; /* marks whose rules are needed */
@@ -268,6 +269,16 @@ struct holes {
     size_t tool; /* whose arguments */
 };
 
+/* A name or key as the family has it. */
+static void put_name(const struct writer *w, const char *s, struct bytes *out)
+{
+    for (; *s; s++)
+        if (w->has_attributes && (*s == '&' || *s == '"'))
+            bytes_put_text(out, *s == '&' ? "&amp;" : "&quot;");
+        else
+            bytes_put_char(out, *s);
+}
+
 static void add_pattern(struct writer *w, const char *pattern, struct holes h)
 {
     struct bytes literal = {0};
@@ -284,7 +295,7 @@ static void add_pattern(struct writer *w, const char *pattern, struct holes h)
         }
         s++;
         if (filled) {
-            bytes_put_text(&literal, filled);
+            put_name(w, filled, &literal);
             continue;
         }
         add_literal(w, bytes_text(&literal), literal.n);
@@ -592,7 +603,7 @@ err_code reply_call_grammar(struct reply_style style, const struct reply_tools *
                             struct err *e)
 {
     const struct reply_tool *only = options->name ? reply_tools_find(tools, options->name) : NULL;
-    struct writer w = {.shape = style.shape, .options = options};
+    struct writer w = {.shape = style.shape, .has_attributes = style.family->has_attributes, .options = options};
     *text = NULL;
     *trigger = style.shape->trigger;
     if (options->name && !only)

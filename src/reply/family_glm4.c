@@ -5,9 +5,15 @@
  *     <arg_value>Paris</arg_value>
  *     </tool_call>
  *
- * without the line breaks since GLM 4.7. Strings are as they are, other values JSON. Documented in the models' chat
- * templates. */
+ * without the line breaks since GLM 4.7, and in Laguna whatever its templates show. Strings are as they are, other
+ * values JSON. Documented in the models' chat templates. */
 #include "reply/reply_internal.h"
+
+#define WITHOUT_BREAKS(template_sign)                                                                                  \
+    {                                                                                                                  \
+        .sign = template_sign, .trigger = "<tool_call>", .call = "<tool_call>$N$A</tool_call>", .between = "",         \
+        .parameter = "<arg_key>$K</arg_key><arg_value>", .parameter_end = "</arg_value>"                               \
+    }
 
 enum { NAME, PARAMETERS, KEY, BEFORE_VALUE, VALUE };
 
@@ -26,14 +32,8 @@ const struct reply_family reply_family_glm4 = {
         },
     .shapes =
         {
-            {
-                .sign = "<tool_call>{function-name}<arg_key>",
-                .trigger = "<tool_call>",
-                .call = "<tool_call>$N$A</tool_call>",
-                .between = "",
-                .parameter = "<arg_key>$K</arg_key><arg_value>",
-                .parameter_end = "</arg_value>",
-            },
+            WITHOUT_BREAKS("<tool_call>{function-name}<arg_key>"),
+            WITHOUT_BREAKS("laguna_glm_thinking"),
             {
                 .trigger = "<tool_call>",
                 .call = "<tool_call>$N\n$A</tool_call>",

@@ -4,7 +4,8 @@
  * type="string"<|sep|> Paris<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>
  *
  * without line breaks, with all calls in one block. What is not of type string is JSON. A call may have all its
- * arguments in one JSON object instead. Documented in the model's chat template. */
+ * arguments in one JSON object instead. In attributes & is &amp; and " is &quot;. Documented in the model's chat
+ * template. */
 #include "reply/reply_internal.h"
 
 #define SEP      "<|sep|>"
@@ -16,6 +17,7 @@ enum { CALLS, NAME, INDEX, PARAMETERS, KEY, STRING, OTHER, ARGS, ARGS_END, CALL_
 const struct reply_family reply_family_kimi_k3 = {
     .name = "kimi-k3",
     .signs = {"<|open|>"},
+    .has_attributes = true,
     .triggers = {{OPEN("tools") SEP, CALLS}},
     .states =
         {

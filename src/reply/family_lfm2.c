@@ -9,7 +9,7 @@ enum { OPEN, NAME, ARGS, NEXT, END };
 
 const struct reply_family reply_family_lfm2 = {
     .name = "lfm2",
-    .signs = {"<|tool_call_start|>"},
+    .signs = {"<|tool_call_start|>", "List of tools: [", "<|tool_list_start|>"}, /* older templates show no call */
     .triggers = {{"<|tool_call_start|>", OPEN}},
     .states =
         {

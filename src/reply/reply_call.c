@@ -320,6 +320,25 @@ static bool is_name_byte(char c)
     return (unsigned char)c > 0x20 && !strchr("<>{}()[]\"'`=,;", c);
 }
 
+/* What an attribute says. */
+static void unescape(struct bytes *b)
+{
+    static const struct {
+        const char *escape;
+        char c;
+    } all[] = {{"&amp;", '&'}, {"&quot;", '"'}};
+    size_t n = 0;
+    for (size_t i = 0; i < b->n; n++) {
+        size_t k = 0;
+        while (k < 2 && strncmp(b->s + i, all[k].escape, strlen(all[k].escape)) != 0)
+            k++;
+        b->s[n] = k < 2 ? all[k].c : b->s[i];
+        i += k < 2 ? strlen(all[k].escape) : 1;
+    }
+    if (b->n)
+        b->s[b->n = n] = '\0';
+}
+
 /* All up to a mark: a name, an id or a key. */
 static bool read_until(struct reply *r, struct bytes *to)
 {
@@ -328,13 +347,16 @@ static bool read_until(struct reply *r, struct bytes *to)
     if (found == 1)
         return false;
     struct reply_call *c = &r->call;
-    bool is_key = c->state->action == READ_KEY;
+    bool is_key = c->state->action == READ_KEY, has_attributes = r->style.family->has_attributes;
     if (found == 2) {
+        if (has_attributes)
+            unescape(to);
         take_way(r, way);
         return true;
     }
     char byte = r->held.s[0];
-    if (to->n == MAX_NAME || (!is_key && !is_name_byte(byte) && !(reply_is_space(byte) && to->n)) ||
+    if (to->n == MAX_NAME ||
+        (!is_key && !is_name_byte(byte) && !(has_attributes && byte == ';') && !(reply_is_space(byte) && to->n)) ||
         (is_key && (unsigned char)byte < 0x20)) {
         reply_call_fail(r, is_key ? "the name of a parameter" : c->state->ways[0].text);
         return true;

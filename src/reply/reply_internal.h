@@ -15,6 +15,7 @@ struct reply_marks {
     const char *sign;                 /* text by which a template with these marks is recognised */
     const char *open, *close;         /* what stands before and after reasoning */
     const char *skip[REPLY_MAX_SKIP]; /* marks around content, which are not reported */
+    const char *begin, *end;          /* what may stand around content and does not belong to it; NULL: nothing */
 };
 
 /* ---- families: how calls are read ------------------------------------------------------------------------------ */
@@ -90,9 +91,10 @@ struct reply_shape {
 };
 
 struct reply_family {
-    const char *name;                                  /* the family's, for people */
-    const char *signs[3];                              /* one of them is in the template; NULL: no more */
-    bool has_id_in_name;                               /* names are functions.NAME:3, which is the id, too */
+    const char *name;     /* the family's, for people */
+    const char *signs[3]; /* one of them is in the template; NULL: no more */
+    bool has_id_in_name;  /* names are functions.NAME:3, which is the id, too */
+    bool has_attributes;  /* names and keys are attributes, in which & is &amp; and " is &quot; */
     struct reply_trigger triggers[REPLY_MAX_TRIGGERS]; /* where calls begin */
     struct reply_state states[REPLY_MAX_STATES];       /* how they go on; numbered by each family's file */
     struct reply_shape shapes[REPLY_MAX_SHAPES];       /* how calls are written: the first whose sign fits counts */

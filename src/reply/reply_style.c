@@ -18,6 +18,11 @@ static const struct reply_marks all_marks[] = {
      "<|open|>think<|sep|>",
      "<|close|>think<|sep|>",
      {"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"}},
+    {"':opensource'", "<think:opensource>", "</think:opensource>", {0}},
+    {"<|begin|>assistant<|think|>", "<|think|>", "<|end|>", {"<|begin|>assistant", "<|content|>", "<|end|>"}},
+    {"<global_setting>", "<think>", "</think>", {0}, "<response>", "</response>"},      /* ERNIE 4.5 Thinking */
+    {"<response></response>", "<think>", "</think>", {0}, "<response>", "</response>"}, /* Granite 3.3 */
+    {"<answer>", "<think>", "</think>", {0}, "<answer>", "</answer>"},                  /* Hunyuan-A13B */
     {"<|inner_prefix|>", "<|inner_prefix|>", "<|inner_suffix|>", {0}},
     {"\342\227\201think\342\226\267", "\342\227\201think\342\226\267", "\342\227\201/think\342\226\267", {0}},
     {"<think>", "<think>", "</think>", {0}}, /* by far the commonest, and the one that others are taken for */
@@ -67,7 +72,8 @@ static bool holds(const char *mark, const char *token)
 
 bool reply_style_has(const struct reply_style *s, const char *token, bool has_tools)
 {
-    bool has = holds(s->marks->open, token) || holds(s->marks->close, token);
+    bool has = holds(s->marks->open, token) || holds(s->marks->close, token) || holds(s->marks->begin, token) ||
+               holds(s->marks->end, token);
     for (int i = 0; i < REPLY_MAX_SKIP; i++)
         has = has || holds(s->marks->skip[i], token);
     for (int i = 0; i < REPLY_MAX_TRIGGERS; i++) {

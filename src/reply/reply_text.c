@@ -8,7 +8,7 @@
 #include "base/printable.h"
 #include "reply/reply_internal.h"
 
-enum { MAX_SPACE = 256 }; /* bytes of white space that are held back, as a call may follow */
+enum { MAX_SPACE = 256 }; /* bytes of white space that are held back, as a call or content's end may follow */
 
 bool reply_is_space(char c)
 {
@@ -133,6 +133,16 @@ static const char *turn_mark(const struct reply *r)
     return r->part == REPLY_REASONING ? m->close : r->has_content ? NULL : m->open;
 }
 
+/* Whether the held bytes from `at` on are what content ends with, and white space: 1: as far as they go, 2: whole. */
+static int look_for_end(const struct reply *r, size_t at)
+{
+    const char *end = r->style.marks->end;
+    int match = r->part == REPLY_CONTENT ? reply_match(r, at, end) : 0;
+    for (size_t i = match == 2 ? at + strlen(end) : r->held.n; i < r->held.n; i++)
+        match = reply_is_space(r->held.s[i]) ? match : 0;
+    return match;
+}
+
 static struct hit look(const struct reply *r, size_t at)
 {
     const struct reply_marks *m = r->style.marks;
@@ -146,6 +156,12 @@ static struct hit look(const struct reply *r, size_t at)
     look_for(r, at, (struct hit){.mark = turn_mark(r), .is_turn = true}, &best);
     for (int i = 0; i < REPLY_MAX_SKIP && !in_reasoning; i++)
         look_for(r, at, (struct hit){.mark = m->skip[i]}, &best);
+    if (!in_reasoning && !r->has_content) /* models say so that they don't reason (MiniMax M3) */
+        look_for(r, at, (struct hit){.mark = m->close}, &best);
+    if (!in_reasoning && !r->has_content)
+        look_for(r, at, (struct hit){.mark = m->begin}, &best);
+    if (best.match == 0 && look_for_end(r, at))
+        best.match = 1;
     if (r->had_fault)
         look_for_closing(r, at, &best);
     return best;
@@ -155,7 +171,8 @@ static struct hit look(const struct reply *r, size_t at)
 static bool advance_text(struct reply *r)
 {
     size_t n_space = 0;
-    while (r->tools && n_space < r->held.n && n_space < MAX_SPACE && reply_is_space(r->held.s[n_space]))
+    bool holds_space = r->tools || r->style.marks->end;
+    while (holds_space && n_space < r->held.n && n_space < MAX_SPACE && reply_is_space(r->held.s[n_space]))
         n_space++;
     if (r->held.n == 0 || (n_space == r->held.n && n_space < MAX_SPACE && !r->is_trimming))
         return false;
@@ -241,10 +258,23 @@ err_code reply_feed(struct reply *r, const char *s, size_t n, struct err *e)
     return check_memory(r, e);
 }
 
+/* What content ended with is none of it. */
+static void drop_end(struct reply *r)
+{
+    size_t n = 0;
+    while (n < r->held.n && reply_is_space(r->held.s[n]))
+        n++;
+    if (look_for_end(r, n) < 2)
+        return;
+    reply_tell(r, REPLY_SYNTAX, r->held.s, r->held.n);
+    bytes_clear(&r->held);
+}
+
 err_code reply_finish(struct reply *r, bool is_cut, struct err *e)
 {
     if (r->call.state)
         reply_call_finish(r, is_cut);
+    drop_end(r);
     release(r, r->held.n);
     flush_text(r);
     return check_memory(r, e);
@@ -263,7 +293,9 @@ bool reply_is_mark(const struct reply *r, const char *s, size_t n)
     struct bytes text = {0};
     bytes_put(&text, r->held.s, r->held.n);
     bytes_put(&text, s, n);
-    bool is_mark = begin_alike(turn_mark(r), bytes_text(&text), text.n);
+    bool is_mark = begin_alike(turn_mark(r), bytes_text(&text), text.n) ||
+                   (!r->has_content && (begin_alike(m->close, bytes_text(&text), text.n) ||
+                                        begin_alike(m->begin, bytes_text(&text), text.n)));
     for (int i = 0; i < REPLY_MAX_SKIP && r->part == REPLY_CONTENT; i++)
         is_mark = is_mark || begin_alike(m->skip[i], bytes_text(&text), text.n);
     bytes_close(&text);

@@ -16,6 +16,7 @@ struct input {
     char *values[MAX_VARS];              /* [n_values] JSON of the request's own variables; owned */
     size_t n_vars, n_values;
     char *messages; /* owned */
+    json_t *own;    /* the request's variables, in the template's words; owned */
 };
 
 /* Errors of the library are the client's fault, except for lack of memory and failures of files. */
@@ -32,15 +33,29 @@ static void input_close(struct input *in)
     for (size_t i = 0; i < in->n_values; i++)
         mem_free(in->values[i]);
     mem_free(in->messages);
+    json_decref(in->own);
+}
+
+static bool has_var(const moebius_template_var *vars, size_t n, const char *name)
+{
+    bool has = false;
+    for (size_t i = 0; i < n; i++)
+        has |= !strcmp(vars[i].name, name);
+    return has;
 }
 
 /* The request's variables come before those that are the same for all. */
-static err_code add_vars(struct input *in, const json_t *own, const moebius_template_var *defaults, size_t n_defaults,
-                         struct err *e)
+static err_code add_vars(struct input *in, const struct served_model *m, const struct server_request *r,
+                         const moebius_template_var *defaults, size_t n_defaults, struct err *e)
 {
-    const char *name;
+    static const char effort[] = "reasoning_effort";
+    const char *name, *word = m->needs.efforts[r->effort];
     json_t *value;
-    json_object_foreach((json_t *)own, name, value)
+    in->own = json_copy(r->template_vars);
+    bool sets = word && !(r->effort == EFFORT_ANY && has_var(defaults, n_defaults, effort));
+    if (!in->own || (sets && json_object_set_new(in->own, effort, json_string(word)) != 0))
+        return err_nomem(e, 0, "the template's variables");
+    json_object_foreach(in->own, name, value)
     {
         if (in->n_vars == MAX_VARS)
             return err_set(e, ERR_USAGE, "the template's variables: expected at most %d", MAX_VARS);
@@ -51,7 +66,7 @@ static err_code add_vars(struct input *in, const json_t *own, const moebius_temp
         in->vars[in->n_vars++] = (moebius_template_var){name, text};
     }
     for (size_t i = 0; i < n_defaults && in->n_vars < MAX_VARS; i++)
-        if (!json_object_get(own, defaults[i].name))
+        if (!json_object_get(in->own, defaults[i].name))
             in->vars[in->n_vars++] = defaults[i];
     return ERR_OK;
 }
@@ -164,7 +179,7 @@ err_code prompt_render(struct prompt *p, const struct served_model *m, const str
     struct input in = {0};
     if (!m->tmpl)
         return err_set(e, ERR_UNSUPPORTED, "messages: %s", m->template_error.text);
-    err_code code = add_vars(&in, r->template_vars, defaults, n_defaults, e);
+    err_code code = add_vars(&in, m, r, defaults, n_defaults, e);
     if (code == ERR_OK)
         code = render(p, m, r, &in, e);
     input_close(&in);

@@ -16,6 +16,18 @@ enum tool_choice { TOOL_CHOICE_AUTO, TOOL_CHOICE_NONE, TOOL_CHOICE_REQUIRED, TOO
 /* What the answer's content must be. */
 enum answer_format { FORMAT_TEXT, FORMAT_JSON_OBJECT, FORMAT_JSON_SCHEMA, FORMAT_GBNF, FORMAT_REGEX };
 
+/* How much the model is to reason. Templates have words of their own for it (template_needs.h). */
+enum effort {
+    EFFORT_OWN, /* nobody said, or the client in chat_template_kwargs */
+    EFFORT_NONE,
+    EFFORT_ANY, /* it is to reason, however much */
+    EFFORT_LOW,
+    EFFORT_MEDIUM,
+    EFFORT_HIGH,
+    EFFORT_MAX
+};
+enum { N_EFFORT = EFFORT_MAX + 1 };
+
 struct server_request {
     json_t *body;            /* the whole body, to which borrowed strings belong; owned */
     json_t *made;            /* an array of what the parser made, to which other borrowed strings belong; owned */
@@ -46,6 +58,7 @@ struct server_request {
     const char *grammar; /* FORMAT_GBNF, FORMAT_REGEX: the text */
 
     json_t *template_vars;    /* an object: chat_template_kwargs, enable_thinking, reasoning_effort, ... Owned */
+    enum effort effort;       /* what reasoning_effort there stands for, for whom the template has other words */
     int64_t reasoning_budget; /* tokens; -1: no bound */
 
     int64_t n_choices;                /* answers, 1 or more: as many to each prompt, those of the first one first */

@@ -340,9 +340,76 @@ static void find_reasoning(struct template_needs *needs, const moebius_template 
     needs->reasoning_field = NULL;
 }
 
+/* What a template makes of a word for how much to reason (NULL: none is given), to be closed; NULL: it can't take it.
+ */
+static moebius_prompt *render_effort(const moebius_template *tmpl, const char *word)
+{
+    char json[32];
+    moebius_prompt *prompt = NULL;
+    snprintf(json, sizeof json, "\"%s\"", word ? word : "");
+    const moebius_template_var vars[] = {{"enable_thinking", "true"}, {"thinking", "true"}, {"reasoning_effort", json}};
+    const moebius_template_input input = {.messages = "[" USER "]", .vars = vars, .n_vars = word ? 3 : 2};
+    return moebius_template_render(tmpl, &input, &prompt, NULL) == MOEBIUS_OK ? prompt : NULL;
+}
+
+/* Whether two texts are the same but for one word in the place of another, which is as long. */
+static bool is_same_but_for(const char *a, const char *b, const char *word, const char *other)
+{
+    size_t n = strlen(word);
+    while (*a && *b) {
+        bool is_word = !strncmp(a, word, n) && !strncmp(b, other, n);
+        if (!is_word && *a != *b)
+            return false;
+        a += is_word ? n : 1;
+        b += is_word ? n : 1;
+    }
+    return *a == *b;
+}
+
+/* Whether a word means more to the template than one that is none. */
+static bool knows_effort(const moebius_template *tmpl, const char *word)
+{
+    char none[32] = "";
+    memset(none, 'q', strlen(word));
+    moebius_prompt *a = render_effort(tmpl, word), *b = render_effort(tmpl, none);
+    bool knows = a && (!b || !is_same_but_for(moebius_prompt_text(a, NULL), moebius_prompt_text(b, NULL), word, none));
+    moebius_prompt_close(&a);
+    moebius_prompt_close(&b);
+    return knows;
+}
+
+/* Whether the template takes no word for this one. */
+static bool is_usual_effort(const moebius_template *tmpl, const char *word)
+{
+    moebius_prompt *a = render_effort(tmpl, NULL), *b = render_effort(tmpl, word);
+    bool is_same = a && b && !strcmp(moebius_prompt_text(a, NULL), moebius_prompt_text(b, NULL));
+    moebius_prompt_close(&a);
+    moebius_prompt_close(&b);
+    return is_same;
+}
+
+static void find_efforts(struct template_needs *needs, const moebius_template *tmpl)
+{
+    static const struct {
+        enum effort effort;
+        const char *word;
+    } all[] = {{EFFORT_NONE, "none"}, {EFFORT_NONE, "no_think"}, {EFFORT_MAX, "max"}, {EFFORT_MAX, "xhigh"}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!needs->efforts[all[i].effort] && knows_effort(tmpl, all[i].word))
+            needs->efforts[all[i].effort] = all[i].word;
+    const char *none = needs->efforts[EFFORT_NONE];
+    if (none && is_usual_effort(tmpl, none) && knows_effort(tmpl, "high"))
+        needs->efforts[EFFORT_ANY] = "high";
+    moebius_prompt *medium = render_effort(tmpl, "medium");
+    if (!medium && knows_effort(tmpl, "high"))
+        needs->efforts[EFFORT_MEDIUM] = "high";
+    moebius_prompt_close(&medium);
+}
+
 struct template_needs template_needs_find(const moebius_template *tmpl)
 {
     struct template_needs needs = {0};
+    find_efforts(&needs, tmpl);
     find_need(&needs, &needs.no_system, tmpl, "[" SYSTEM "," USER "]", "probe_system");
     find_need(&needs, &needs.one_user, tmpl, "[" USER "," ANOTHER "]", "probe_other");
     if (!find_call(&needs, tmpl))

@@ -12,9 +12,11 @@ struct template_needs {
     bool text_arguments; /* calls' arguments are a text of JSON, not an object (DeepSeek R1) */
     bool short_ids;      /* calls' ids have nine letters and digits (Mistral) */
     bool null_content;   /* messages with calls have content null: a text becomes a message before (DeepSeek R1) */
-    const char *reasoning_field; /* how a message's reasoning is called; NULL: reasoning_content */
-    bool text_in_reasoning;      /* a text beside reasoning and calls is the reasoning's end (gpt-oss) */
-    bool one_call;               /* messages have one call at most, and its result follows (Llama 3 and 4) */
+    const char *reasoning_field;   /* how a message's reasoning is called; NULL: reasoning_content */
+    bool text_in_reasoning;        /* a text beside reasoning and calls is the reasoning's end (gpt-oss) */
+    bool one_call;                 /* messages have one call at most, and its result follows (Llama 3 and 4) */
+    const char *efforts[N_EFFORT]; /* what reasoning_effort is then; NULL: as the request has it (Hy3 has no medium,
+                                      calls none no_think and means it where nothing is said; DeepSeek V4 knows max) */
 };
 
 /* Takes some milliseconds. Of what a template can't take in any form nothing is said. */

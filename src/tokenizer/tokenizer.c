@@ -157,6 +157,11 @@ bool tokenizer_is_special(const struct tokenizer *t, int32_t id)
     return (attrs_of(t, id) & TOKEN_SPECIAL) != 0;
 }
 
+bool tokenizer_is_suppressed(const struct tokenizer *t, int32_t id)
+{
+    return (attrs_of(t, id) & TOKEN_NEVER) != 0;
+}
+
 const char *tokenizer_piece(const struct tokenizer *t, int32_t id, bool special, size_t *n)
 {
     *n = 0;

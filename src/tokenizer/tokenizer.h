@@ -40,6 +40,8 @@ bool tokenizer_pre_is_missing(const struct tokenizer *t);
  * their text end a turn (<|im_end|>, <|eot_id|>, <end_of_turn>, ...). */
 bool tokenizer_is_end(const struct tokenizer *t, int32_t id);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id); /* control or unknown tokens */
+/* Whether the file forbids to generate it (suppress_tokens): stands for what no text is, or was never trained. */
+bool tokenizer_is_suppressed(const struct tokenizer *t, int32_t id);
 
 enum tokenize_flags {
     TOKENIZE_ADD_SPECIAL = 1,   /* BOS and EOS as the file says */

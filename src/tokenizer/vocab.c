@@ -204,6 +204,20 @@ static err_code fills_load(struct vocab *v, const struct gguf *g, struct err *e)
     return ERR_OK;
 }
 
+/* The tokens that are not to be generated; others than the vocabulary's are passed over. */
+static err_code suppressed_load(struct vocab *v, const struct gguf *g, struct err *e)
+{
+    const void *data;
+    uint64_t n = 0;
+    const struct gguf_value *given = gguf_find(g, KEY("suppress_tokens"));
+    bool is_unsigned = given && given->type == GGUF_ARRAY && given->arr.type == GGUF_U32;
+    TRY(gguf_opt_array(g, KEY("suppress_tokens"), is_unsigned ? GGUF_U32 : GGUF_I32, &data, &n, e));
+    for (uint64_t i = 0; data && i < n; i++)
+        if (((const uint32_t *)data)[i] < v->n_tokens)
+            v->attrs[((const uint32_t *)data)[i]] |= TOKEN_NEVER;
+    return ERR_OK;
+}
+
 static err_code specials_load(struct vocab *v, const struct gguf *g, struct err *e)
 {
     static const char *const ending[] = {
@@ -240,7 +254,7 @@ static err_code specials_load(struct vocab *v, const struct gguf *g, struct err 
         set_attrs(v, "<|end|>", TOKEN_USER_DEFINED);
     if (ends(v, "<|tool_response>") && ends(v, "</s>"))
         set_attrs(v, "</s>", TOKEN_NORMAL);
-    return ERR_OK;
+    return suppressed_load(v, g, e);
 }
 
 /* White space that special tokens swallow is in no GGUF key: Phi-3's is known by the model's name. */

@@ -23,6 +23,7 @@ enum token_attr {
     TOKEN_BYTE = 16,
     TOKEN_RSTRIP = 32, /* swallows white space after it */
     TOKEN_ENDS = 64,   /* ends generation */
+    TOKEN_NEVER = 128, /* is not to be generated */
 
     TOKEN_SPECIAL = TOKEN_UNKNOWN | TOKEN_CONTROL,
     TOKEN_IN_TEXT = TOKEN_SPECIAL | TOKEN_USER_DEFINED, /* looked for before anything else */

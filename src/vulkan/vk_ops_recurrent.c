@@ -37,7 +37,9 @@ static bool is_selective(const struct op *op)
 /* Decays of a head that are kept: one, or one for each key dimension. */
 static uint32_t count_decays(const struct op *op)
 {
-    return is_selective(op) ? 1 : (uint32_t)(op->in[DELTA_ALPHA].ne[0] / op->state[0].page.ne[2]);
+    return is_selective(op) || !op->in[DELTA_ALPHA].buffer
+               ? 1
+               : (uint32_t)(op->in[DELTA_ALPHA].ne[0] / op->state[0].page.ne[2]);
 }
 
 /* Value dimensions of a workgroup: as many as its memory has room for the state of. 0: not even one. */
@@ -93,6 +95,6 @@ void vk_op_delta(struct vk *v, const struct op *op)
     const struct vk_unit state = {.kind = op->kind, .n_bytes = 2 * tensor_bytes(&op->state[0].page)};
     VK_RUN(v,
            VK_PROGRAM(delta, GROUP, (uint32_t)ne[0], dims, vk_counter(v, &state), is_space, count_decays(op),
-                      is_selective(op)),
+                      is_selective(op), op->in[DELTA_ALPHA].buffer == NULL),
            push, &x, vk_groups(ne[1], dims), (uint32_t)ne[2], 1, 3 * ne[0] * ne[1] * ne[2] * m);
 }

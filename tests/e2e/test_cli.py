@@ -3,6 +3,7 @@
 
 Each function below is one test; a failed assertion names itself. exact: those alone that sanitizers would disturb."""
 import fcntl
+import itertools
 import json
 import math
 import os
@@ -1026,6 +1027,23 @@ def test_imatrix_knows_parts_of_tensors_and_a_matrix_for_each_head():
             counts = sums[tensor + ".counts"][1]
             assert set(counts) == {24.0} and (len(counts) > 1) == (n_dim == 3), (tensor, counts)
             assert len(sums[tensor + ".in_sum2"][1]) == sums[tensor + ".in_sum2"][0][0] * len(counts)
+
+
+def test_imatrix_knows_small_experts_that_others_share():
+    model, _ = golden("grovemoe")
+    run("imatrix", "-m", model, "-f", "-", "-o", tmp("i.gguf"), "--ctx", 8, "--chunks", 3, stdin=b"one two three " * 20)
+    _, sums = read_gguf(tmp("i.gguf"))
+    for layer, part in itertools.product(range(3), ("gate", "up", "down")):
+        small, large = (f"blk.{layer}.ffn_{part}_{kind}.weight" for kind in ("chexps", "exps"))
+        counts = sums[large + ".counts"][1]
+        assert sums[small + ".counts"][1] == tuple(a + b for a, b in zip(counts[::2], counts[1::2])), small
+        (width, n), small_sums = sums[small + ".in_sum2"]
+        assert n == len(counts) // 2 and width == (12 if part == "down" else 32)
+        if part == "down":  # the others see what the routed ones see
+            continue
+        large_sums = sums[large + ".in_sum2"][1]
+        for e, i in itertools.product(range(n), range(width)):
+            assert math.isclose(small_sums[e * width + i], sum(large_sums[(2 * e + k) * width + i] for k in range(2)), rel_tol=1e-5)
 
 
 def test_quantize_names_every_mix_in_its_help():

@@ -440,6 +440,26 @@ def test_an_answer_goes_on_behind_its_reasoning():
         assert s.json("/apply-template", ask)["prompt"] == "<user>Hello.\n<assistant><think>\n\n</think>\n\nIt is"
 
 
+def test_how_much_to_reason_is_said_in_the_template_s_words():
+    """As Hy3 has them; what the client says itself stays, and so does what the server was started with."""
+    template = write("efforts", "{% set e = reasoning_effort or 'no_think' %}{% if e not in ['no_think', 'low', 'high'] %}"
+                     "{{ raise_exception('no such effort') }}{% endif %}{{ e }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    ask = {"messages": [{"role": "user", "content": "!"}]}
+
+    def prompt(**more):
+        return s.json("/apply-template", {**ask, **more})["prompt"]
+
+    with AnyServer(MOEBIUS, "-m", DEMO, "--template", template) as s:
+        assert prompt() == "no_think!" and prompt(reasoning_effort="low") == "low!"
+        assert prompt(reasoning_effort="medium") == prompt(reasoning_effort="max") == "high!"
+        assert prompt(reasoning_effort="none") == prompt(enable_thinking=False) == "no_think!"
+        assert prompt(enable_thinking=True) == "high!"
+        assert prompt(enable_thinking=True, chat_template_kwargs={"reasoning_effort": "low"}) == "low!"
+        s.json("/apply-template", {**ask, "chat_template_kwargs": {"reasoning_effort": "medium"}}, status=400)
+    with AnyServer(MOEBIUS, "-m", DEMO, "--template", template, "--var", 'reasoning_effort="low"') as s:
+        assert prompt() == prompt(enable_thinking=True) == "low!" and prompt(reasoning_effort="high") == "high!"
+
+
 def test_clients_are_told_of_no_folders():
     """Neither where a model has no template, nor where it can't be loaded or read; the log has them."""
     folder = folder_of_models("of nobody else", broken=b"GGUF")

@@ -6,6 +6,7 @@
 
 #include "base/crc32c.h"
 #include "session_fixture.h"
+#include "../unit/model_edit.h"
 #include "../unit/for_threads.h"
 
 /* ---- saving and loading -------------------------------------------------------------------------------------- */
@@ -657,6 +658,52 @@ static void a_matcher_of_another_vocabulary_is_refused(void **state)
     moebius_engine_close(&other);
 }
 
+/* The likeliest token is not picked where the file says so, and the next one is. */
+static void suppressed_tokens_are_never_picked(void **state)
+{
+    moebius_error error;
+    moebius_sampler *sampler;
+    const moebius_logit_bias bias = {0, 0};
+    const moebius_sampler_options o = {.top_p = 1,
+                                       .typical_p = 1,
+                                       .repeat_penalty = 1,
+                                       .dry_base = 1,
+                                       .dry_allowed_length = 1,
+                                       .logit_biases = &bias,
+                                       .n_logit_biases = 1};
+    struct temp_path p = temp_path(&folder, "suppressed.gguf");
+    moebius_engine *e = open_engine("qwen3moe"), *other;
+    moebius_session *s = open_session(e, MOEBIUS_KV_F16, 64, 64);
+    feed(s, e, 0, 5, 5);
+    int32_t first, picks[2];
+    must(moebius_sampler_open(&sampler, e, &o, &error), &error);
+    picks[0] = first = moebius_sampler_pick(sampler, moebius_session_logits(s));
+    moebius_sampler_close(&sampler);
+    for (int i = 1; i < 3; i++) {
+        struct model_edit m;
+        struct err failure;
+        size_t n;
+        char path[1024];
+        const uint32_t ids[] = {(uint32_t)first, (uint32_t)picks[i - 1], UINT32_MAX};
+        snprintf(path, sizeof path, "%s/qwen3moe.gguf", golden);
+        model_edit_open(&m, path);
+        model_edit_set_array(&m, "tokenizer.ggml.suppress_tokens", ids, 3);
+        void *bytes = model_edit_bytes(&m, &n, &failure);
+        write_file(p.s, bytes, n);
+        mem_free(bytes);
+        model_edit_close(&m);
+        must(moebius_engine_open(&other, p.s, &(moebius_engine_options){.n_threads = 1}, &error), &error);
+        must(moebius_sampler_open(&sampler, other, &o, &error), &error);
+        int32_t id = moebius_sampler_pick(sampler, moebius_session_logits(s));
+        assert_true(id != first && id != picks[i - 1] && id >= 0);
+        picks[i % 2] = id;
+        moebius_sampler_close(&sampler);
+        moebius_engine_close(&other);
+    }
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
+}
+
 /* ---- cancelling ---------------------------------------------------------------------------------------------- */
 
 static bool count_down(void *user)
@@ -901,6 +948,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_parked_session_never_becomes_another_text),
         cmocka_unit_test(an_engine_without_a_bound_leaves_it_to_another),
         cmocka_unit_test(a_matcher_of_another_vocabulary_is_refused),
+        cmocka_unit_test(suppressed_tokens_are_never_picked),
         cmocka_unit_test(a_loaded_session_goes_on_with_the_same_bits),
         cmocka_unit_test(an_empty_session_can_be_saved_and_loaded),
         cmocka_unit_test(damaged_files_are_refused),

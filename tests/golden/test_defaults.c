@@ -65,6 +65,7 @@ struct row {
 
 #define SOFTMAX                                                                                                        \
     "llama deepseek deepseek2 mistral4 bailingmoe ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe jamba "     \
+    "minimax-01 "                                                                                                      \
     "arctic grovemoe olmoe "                                                                                           \
     "qwen2moe "                                                                                                        \
     "qwen3moe qwen3next qwen35moe mellum maple granite_swa phimoe grok dbrx"
@@ -77,6 +78,7 @@ struct row {
     "nemotron_h_moe step35 smallthinker cohere2moe"
 #define NORMED                                                                                                         \
     "llama ernie4_5-moe gemma4 granitehybrid granitemoe hunyuan-moe kimi-linear lfm2moe mellum mimo2 minimax-m2 "      \
+    "minimax-01 "                                                                                                      \
     "arctic grovemoe qwen3moe "                                                                                        \
     "qwen3next "                                                                                                       \
     "qwen35moe qwen4exp maple granite_swa phimoe smallthinker grok dbrx"

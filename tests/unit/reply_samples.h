@@ -25,6 +25,11 @@
 #define GEMMA4        "<|tool_call>call: <|channel>thought"
 #define LFM2          "<|tool_call_start|>"
 #define LISTS         "<think> <TOOLCALL>"
+#define HY3           "HYTK = ':opensource'"
+#define SOLAR         "<|tool_call:begin|> <|begin|>assistant<|think|>"
+#define GRANITE       "<think> <|tool_call|>"
+#define GIGACHAT      "<|function_call|>"
+#define ERNIE         "<think> <tool_call> <global_setting>"
 #define GENERIC       "<think>"
 #define CALLS_BEGIN   DEEPSEEK("tool" LOW "calls" LOW "begin")
 #define CALLS_END     DEEPSEEK("tool" LOW "calls" LOW "end")
@@ -132,7 +137,7 @@ static const struct reply_sample samples[] = {
     {DEEPSEEK_V3,
      "</think>Hm.\n\n" CALLS_BEGIN CALL_BEGIN "get_weather" SEP "{\"city\": \"Paris\"}" CALL_END CALL_BEGIN
      "get_time" SEP "{}" CALL_END CALLS_END,
-     "C[</think>Hm.] CALL[get_weather] A[{\"city\":\"Paris\"}] END[] CALL[get_time] A[{}] END[] "},
+     "C[Hm.] CALL[get_weather] A[{\"city\":\"Paris\"}] END[] CALL[get_time] A[{}] END[] "},
     {DEEPSEEK_V3,
      CALLS_BEGIN CALL_BEGIN "function" SEP "get_weather\n```json\n{\"city\": \"Paris\"}\n```" CALL_END "\n" CALL_BEGIN
                             "function" SEP "get_time\n```json\n{}\n```" CALL_END CALLS_END,
@@ -244,6 +249,12 @@ static const struct reply_sample samples[] = {
      "<|open|>tools<|sep|><|open|>call tool=\"write-file\" index=\"1\"<|sep|><|open|>argument key=\"owner\" "
      "type=\"null\"<|sep|>null<|close|>argument<|sep|><|open|>argument key=\"tags\" type=\"array\"<|sep|>[\"a",
      "CALL[write-file] A[{\"owner\":null,\"tags\":\"[\\\"a\"}] END[] N[] "},
+    {KIMI_K3,
+     "<|open|>tools<|sep|><|open|>call tool=\"write-file\" index=\"1\"<|sep|><|open|>argument "
+     "key=\"a&quot;b&amp;c&amp;amp;\" "
+     "type=\"string\"<|sep|>&quot;<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
+     "CALL[write-file] A[{\"a\\\"b&c&amp;\":\"&quot;\"}] END[] "},
+    {MINIMAX_M3, "</mm:think>Ok. </mm:think>", "C[Ok. </mm:think>] "}, /* without reasoning */
     /* Gemma */
     {GEMMA4,
      "<|channel>thought\nhm\n<channel|><|tool_call>call:get_weather{city:<|\"|>Pa<|x\"ris\\<|\"|>,days:3}<tool_call|>"
@@ -256,6 +267,38 @@ static const struct reply_sample samples[] = {
      "END[] "},
     {GEMMA4, "<|tool_call>call:get_weather{city:<|\"|>Par", "CALL[get_weather] A[{\"city\":\"Par\"}] END[] N[] "},
     {GEMMA4, "<|tool_call>call:get_weather{city", "CALL[get_weather] A[{}] END[] N[] "},
+    /* Hy3 */
+    {HY3,
+     "<think:opensource>hm</think:opensource>Ok.<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:"
+     "opensource>\n<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>Pa\nris</"
+     "arg_value:opensource>\n"
+     "<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>3</arg_value:opensource>\n"
+     "</tool_call:opensource>\n<tool_call:opensource>get_time<tool_sep:opensource>\n</tool_call:opensource>\n"
+     "</tool_calls:opensource>",
+     "R[hm] C[Ok.] CALL[get_weather] A[{\"city\":\"Pa\\nris\",\"days\":3}] END[] CALL[get_time] A[{}] END[] "},
+    /* Solar Open */
+    {SOLAR,
+     "<|think|>hm<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather"
+     "<|tool_call:args|>{\"city\": \"Paris\"}<|tool_call:end|><|tool_call:begin|>f6g7h8i9j0<|tool_call:name|>get_time"
+     "<|tool_call:args|>{}<|tool_call:end|><|calls|>",
+     "R[hm] CALL[get_weather] A[{\"city\":\"Paris\"}] END[a1b2c3d4e5] CALL[get_time] A[{}] END[f6g7h8i9j0] "},
+    {SOLAR, "<|think|>hm<|end|><|begin|>assistant<|content|>Ok. <think><|end|>", "R[hm] C[Ok. <think>] "},
+    /* ERNIE 4.5 Thinking */
+    {ERNIE, "<think>\nhm\n</think>\n\n<response>\nThe <response> is </response> here\n</response>\n",
+     "R[hm\n] C[The <response> is </response> here] "},
+    {ERNIE, "<think>\nhm\n</think>\n\n<tool_call>\n{\"name\": \"get_time\", \"arguments\": {}}\n</tool_call>\n",
+     "R[hm\n] CALL[get_time] A[{}] END[] "},
+    {ERNIE, "Ok.</response", "C[Ok.</response] "},
+    /* Granite 3 */
+    {GRANITE,
+     "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}, {\"name\": \"get_time\", "
+     "\"arguments\": {}}]",
+     "CALL[get_weather] A[{\"city\":\"Paris\"}] END[] CALL[get_time] A[{}] END[] "},
+    {GRANITE, "<|tool_call|>[{\"name\": \"get_time\", \"arguments\": {}}] Wait.",
+     "CALL[get_time] A[{}] END[] C[Wait.] "},
+    /* GigaChat */
+    {GIGACHAT, "I look.<|function_call|>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}",
+     "C[I look.] CALL[get_weather] A[{\"city\":\"Paris\"}] END[] "},
     /* LFM2 */
     {LFM2, "Ok.<|tool_call_start|>[get_weather(city=\"Paris\"), get_time()]<|tool_call_end|>Wait.",
      "C[Ok.] CALL[get_weather] A[{\"city\":\"Paris\"}] END[] CALL[get_time] A[{}] END[] C[Wait.] "},

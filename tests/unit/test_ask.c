@@ -120,9 +120,10 @@ static const struct rule nothing = {.kind = OP_N_KIND};
 
 static void what_a_device_can_not_run_is_refused_by_name(void **state)
 {
-    static const char *const models[] = {
-        "llama",       "gpt_oss", "gemma4_shared", "deepseek2_latent", "qwen35moe", "granitehybrid", "glm_dsa",
-        "kimi_linear", "dbrx",    "deepseek4",     "qwen4exp",         "kimi_k3",   "glm5next",      "jamba"};
+    static const char *const models[] = {"llama",     "gpt_oss",       "gemma4_shared", "deepseek2_latent",
+                                         "qwen35moe", "granitehybrid", "glm_dsa",       "kimi_linear",
+                                         "dbrx",      "deepseek4",     "qwen4exp",      "kimi_k3",
+                                         "glm5next",  "jamba",         "minimax_01"};
     struct ask_fixture *t = *state;
     bool any[OP_N_KIND] = {0};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {

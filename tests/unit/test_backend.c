@@ -800,7 +800,7 @@ static void expect_space_head(const struct delta_data *d, int head, int head_k)
         s[i / D_K][i % D_K] = (double)d->state[head * D_V * D_K + i];
     for (int t = 0; t < R_M; t++) {
         const float *x = d->x + t * D_MIXED, *q = x + head_k * D_K, *k = x + (D_HEAD_K + head_k) * D_K;
-        double step = log(1 + exp((double)d->alpha[t * D_HEAD_V + head] + (double)d->dt[head]));
+        double step = d->n_decay ? log(1 + exp((double)d->alpha[t * D_HEAD_V + head] + (double)d->dt[head])) : 1;
         double decay = exp((double)d->a[head] * step), size = 1;
         for (int i = 0; i < D_V; i++) {
             double v = (double)x[2 * D_HEAD_K * D_K + head * D_V + i], o = (double)d->skip[head] * v;
@@ -816,11 +816,12 @@ static void expect_space_head(const struct delta_data *d, int head, int head_k)
         assert_true(fabs((double)d->after[head * D_V * D_K + i] - s[i / D_K][i % D_K]) < 1e-4);
 }
 
-/* The delta rule with so many decays a head, which may have a lower bound, or a state space. */
+/* The delta rule with so many decays a head, which may have a lower bound, or a state space; n_decay 0: with fixed
+ * ones. */
 static void expect_recurrence(struct fixture *f, bool is_space, int n_decay, float min_log_decay)
 {
     static const int32_t page_0[R_M];
-    int n_alpha = D_HEAD_V * n_decay;
+    int n_alpha = D_HEAD_V * (n_decay ? n_decay : 1);
     struct delta_data *d = calloc(1, sizeof *d);
     d->n_decay = n_decay;
     d->min_log_decay = min_log_decay;
@@ -853,6 +854,11 @@ static void expect_recurrence(struct fixture *f, bool is_space, int n_decay, flo
             op.in[DELTA_BETA] = (struct tensor){0};
             op.vec[SSM_SKIP] = tensor_f32(f, D_HEAD_V, 1, 1, d->skip);
         }
+        if (n_decay == 0) {
+            backend_buffer_close(f->device, &op.in[DELTA_ALPHA].buffer);
+            backend_buffer_close(f->device, &op.vec[DELTA_DT].buffer);
+            op.in[DELTA_ALPHA] = op.vec[DELTA_DT] = (struct tensor){0};
+        }
         run_pieces(f, &op, d->state, R_M, d->out, d->after);
         for (int head = 0; head < D_HEAD_V; head++)
             (is_space ? expect_space_head
@@ -878,6 +884,7 @@ static void delta_rule_may_have_a_decay_for_each_key_dimension(void **state)
 static void state_space_takes_token_by_token_whatever_the_pieces(void **state)
 {
     expect_recurrence(*state, true, 1, 0);
+    expect_recurrence(*state, true, 0, 0);
 }
 
 enum { S_DIM = 37 };

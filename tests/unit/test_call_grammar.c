@@ -234,6 +234,7 @@ static const char *const sources[] = {HERMES,
                                       QWEN3_CODER " <seed:tool_call>",
                                       GLM4,
                                       GLM4 "<tool_call>{function-name}<arg_key>",
+                                      GLM4 " laguna_glm_thinking",
                                       DEEPSEEK_V3,
                                       DEEPSEEK_V3 " ```json",
                                       DEEPSEEK_V3_2,
@@ -251,6 +252,10 @@ static const char *const sources[] = {HERMES,
                                       LISTS,
                                       "<tool_calls>",
                                       "<|START_ACTION|> <|START_THINKING|>",
+                                      HY3,
+                                      SOLAR,
+                                      GRANITE,
+                                      GIGACHAT,
                                       GENERIC};
 
 /* Draws an answer from the grammar, which calls tools, unless there is a schema: then it may be JSON instead. */
@@ -364,6 +369,30 @@ static void references_lead_where_the_tool_says(void **state)
     }
 }
 
+/* Kimi K3 writes names and keys as attributes, Laguna no line breaks. */
+static void names_are_written_as_the_family_does(void **state)
+{
+    static const char json[] = "[{\"name\": \"f&g\", \"parameters\": {\"type\": \"object\", \"properties\": {"
+                               "\"k\\\"l\": {\"type\": \"string\"}}, \"required\": [\"k\\\"l\"]}}]";
+    const struct reply_grammar_options options = {.is_required = true};
+    struct reply_tools tools;
+    struct err e;
+    const char *trigger;
+    char *text;
+    assert_int_equal(reply_tools_open(&tools, json, &e), ERR_OK);
+    for (uint64_t seed = 0; seed < 20; seed++)
+        draw_and_read(KIMI_K3, &tools, &options, seed);
+    assert_int_equal(reply_call_grammar(reply_style_of(KIMI_K3), &tools, &options, &text, &trigger, &e), ERR_OK);
+    assert_non_null(strstr(text, "tool=\\\"f&amp;g\\\""));
+    assert_non_null(strstr(text, "key=\\\"k&quot;l\\\""));
+    mem_free(text);
+    assert_int_equal(
+        reply_call_grammar(reply_style_of(GLM4 " laguna_glm_thinking"), &tools, &options, &text, &trigger, &e), ERR_OK);
+    assert_non_null(strstr(text, "<arg_key>k\\\"l</arg_key><arg_value>"));
+    mem_free(text);
+    reply_tools_close(&tools);
+}
+
 static void bad_tools_are_refused(void **state)
 {
     static const char *const bad[] = {"",
@@ -460,6 +489,7 @@ int main(void)
         cmocka_unit_test(an_answer_is_calls_or_json_of_the_schema),
         cmocka_unit_test(tools_that_say_little_are_enough),
         cmocka_unit_test(references_lead_where_the_tool_says),
+        cmocka_unit_test(names_are_written_as_the_family_does),
         cmocka_unit_test(bad_tools_are_refused),
         cmocka_unit_test(definitions_are_not_repeated_without_bound),
         cmocka_unit_test(few_schemas_are_looked_at_for_a_parameter),

@@ -195,6 +195,7 @@ static const char *const models[] = {
     "deepseek2_latent", /* latent attention */
     "qwen35moe",        /* recurrent layers */
     "jamba",            /* recurrent layers whose inputs come of what is convolved */
+    "minimax_01",       /* recurrent layers without a convolution, parts that are added to what they see */
     "kimi_linear",      /* both, with more decays */
     "kimi_k3",          /* the same with banked residuals */
     "glm5next",         /* both, mixed streams, an index of runs */

@@ -233,6 +233,25 @@ static void impossible_compressed_caches_are_refused(void **state)
     refused(&m, "of 4 numbers", "for each layer");
 }
 
+static void other_architectures_are_refused_with_what_they_are(void **state)
+{
+    static const struct {
+        const char *model, *arch, *says;
+    } all[] = {{"llama", "gemma3", "it has no experts"}, {"llama", "llada-moe", "diffusion"},
+               {"qwen3moe", "rnd1", "diffusion"},        {"llama", "nomic-bert-moe", "embeddings"},
+               {"llama", "dflash", "draft model"},       {"qwen3moe", "dream llada", "\"dream llada\" is not known ("}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct model_edit m = golden(all[i].model);
+        char key[64];
+        snprintf(key, sizeof key, "%s.expert_count", all[i].arch);
+        if (strcmp(all[i].model, "llama") != 0)
+            model_edit_set_u32(&m, key, 8);
+        model_edit_set(&m, "general.architecture",
+                       (struct gguf_value){.type = GGUF_STRING, .str = {all[i].arch, strlen(all[i].arch)}});
+        refused(&m, all[i].arch, all[i].says);
+    }
+}
+
 static void impossible_recurrent_layers_are_refused(void **state)
 {
     static const struct wrong_number wrong[] = {
@@ -246,6 +265,9 @@ static void impossible_recurrent_layers_are_refused(void **state)
         {"jamba", "jamba.ssm.time_step_rank", 7, "blk.0.ssm_x.weight"},
         {"jamba", "jamba.ssm.inner_size", 63, "blk.0.ssm_conv1d.weight"},
         {"jamba", "jamba.ssm.state_size", 0, "state 0"},
+        {"minimax_01", "minimax-01.attention.head_count", 6, "a power of 2"},
+        {"minimax_01", "minimax-01.attention.key_length", 0, "key_length is 0"},
+        {"minimax_01", "minimax-01.attention.key_length", 8, "blk.0.attn_qkv.weight"},
         {"lfm2", "lfm2.shortconv.l_cache", 0, "2 to 16"},
         {"lfm2", "lfm2.shortconv.l_cache", 4, "shortconv.conv.weight"},
         {"kimi_linear", "kimi-linear.ssm.conv_kernel", 17, "2 to 16"},
@@ -563,6 +585,7 @@ int main(void)
         cmocka_unit_test(an_index_of_runs_has_two_sets_of_names),
         cmocka_unit_test(impossible_indexes_of_blocks_are_refused),
         cmocka_unit_test(impossible_compressed_caches_are_refused),
+        cmocka_unit_test(other_architectures_are_refused_with_what_they_are),
         cmocka_unit_test(impossible_recurrent_layers_are_refused),
         cmocka_unit_test(impossible_ngrams_runs_and_gates_are_refused),
         cmocka_unit_test(residuals_are_banked_by_a_few_layers),

@@ -153,8 +153,8 @@ static struct slot_pool *open_slots(struct fixture *f, const struct moe *m)
 }
 
 /* What was shown is that of the pairs which have an expert and a slot, matrix by matrix in the order of the tokens; two
- * of three matrices are in one tensor here, of which up's name is NULL. */
-static void expect_pairs(const struct moe *m, const struct seen *s)
+ * of three matrices are in one tensor here, of which up's name is NULL. are_shared: matrices are those of the slots. */
+static void expect_pairs(const struct moe *m, const struct seen *s, bool are_shared)
 {
     int at = 0;
     for (int which = 0; which < 2; which++)
@@ -165,7 +165,7 @@ static void expect_pairs(const struct moe *m, const struct seen *s)
                 continue;
             assert_true(at++ < s->n);
             assert_string_equal(r->tensor, which ? "down" : "gate_up");
-            assert_true(r->matrix == e && r->n_matrix == N_EXPERT);
+            assert_true(r->matrix == (are_shared ? m->slots[e] : e) && r->n_matrix == N_EXPERT);
             assert_true(r->n == (which ? N_FF : N_EMBD) && r->scale == (which ? 1 : m->weights[pair]));
             for (int i = 0; i < r->n; i++) {
                 double want = which ? hidden(m, pair, i) : m->x[pair / N_USED * N_EMBD + i];
@@ -201,11 +201,12 @@ static void experts_show_what_each_met(void **state)
     float y[2][M * N_USED * N_EMBD];
     for (int is_direct = 0; is_direct < 2; is_direct++) {
         op.experts.sort_cutoff = is_direct ? M : 1;
+        op.experts.are_shared = is_direct;
         begin(f, s);
         backend_enqueue(f->device, &op);
         read_back(f, &op.out[0], y[is_direct]);
         backend_observe_end(f->device);
-        expect_pairs(m, s);
+        expect_pairs(m, s, op.experts.are_shared);
     }
     assert_memory_equal(y[0], y[1], sizeof y[0]);
     begin(f, s);

@@ -488,6 +488,18 @@ static void selective_state_spaces_have_one_head(void **test_state)
     close_operands(f, &o);
 }
 
+static void state_spaces_alone_may_do_without_alpha(void **test_state)
+{
+    struct fixture *f = *test_state;
+    struct operands o = open_operands(f);
+    for (int is_space = 0; is_space < 2; is_space++) {
+        struct op op = good(&o, is_space ? OP_SSM : OP_DELTA);
+        op.in[DELTA_ALPHA] = op.vec[DELTA_DT] = (struct tensor){0};
+        assert_int_equal(passes(f, &op), is_space);
+    }
+    close_operands(f, &o);
+}
+
 static void limits_are_of_some_activations_and_positive(void **test_state)
 {
     struct fixture *f = *test_state;
@@ -542,6 +554,7 @@ int main(void)
         cmocka_unit_test(entries_may_be_plain_means),
         cmocka_unit_test(decays_are_of_heads_or_their_key_dimensions),
         cmocka_unit_test(selective_state_spaces_have_one_head),
+        cmocka_unit_test(state_spaces_alone_may_do_without_alpha),
         cmocka_unit_test(limits_are_of_some_activations_and_positive),
     };
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);

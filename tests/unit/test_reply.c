@@ -110,6 +110,18 @@ static void reasoning_is_apart(void **state)
     is_answer(read_answer(CHATML "{# [THINK] #}", "", "[THINK]a[/THINK]b <think>"), "a", "b <think>", false);
 }
 
+static void content_may_have_marks_around_it(void **state)
+{
+    static const char ernie[] = CHATML "{# <global_setting> #}";
+    is_answer(read_answer(ernie, "", "<think>\nhm\n</think>\n\n<response>\nYes.\n\n</response>\n<|im_end|>"), "hm\n",
+              "Yes.", true);
+    is_answer(read_answer(ernie, "", "A <response> </response> tag. </respons"), "",
+              "A <response> </response> tag. </respons", false);
+    is_answer(read_answer(CHATML "{# <answer> #}", "", "<think>\nhm\n</think>\n<answer>\nYes.\n</answer>"), "hm\n",
+              "Yes.", false);
+    is_answer(read_answer(CHATML, "", "<response>Yes</response>"), "", "<response>Yes</response>", false);
+}
+
 static void channels_are_read(void **state)
 {
     is_answer(read_answer(
@@ -251,6 +263,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ends_where_the_template_ends_it),
         cmocka_unit_test(reasoning_is_apart),
+        cmocka_unit_test(content_may_have_marks_around_it),
         cmocka_unit_test(channels_are_read),
         cmocka_unit_test(calls_of_tools_are_told_when_they_are_named),
         cmocka_unit_test(tools_are_checked),

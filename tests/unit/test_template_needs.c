@@ -53,6 +53,36 @@ static void probes_tell_what_a_template_takes(void **state)
     check("{{ raise_exception('always') }}", "");
 }
 
+/* The words for how much to reason that probes find: for none, any, medium and max. */
+static void check_efforts(const char *source, const char *none, const char *any, const char *medium, const char *max)
+{
+    const char *const expected[N_EFFORT] = {
+        [EFFORT_NONE] = none, [EFFORT_ANY] = any, [EFFORT_MEDIUM] = medium, [EFFORT_MAX] = max};
+    moebius_template *tmpl;
+    assert_int_equal(moebius_template_open(&tmpl, source, strlen(source), NULL, NULL), MOEBIUS_OK);
+    struct template_needs n = template_needs_find(tmpl);
+    moebius_template_close(&tmpl);
+    for (int i = 0; i < N_EFFORT; i++) {
+        assert_int_equal(!n.efforts[i], !expected[i]);
+        if (expected[i])
+            assert_string_equal(n.efforts[i], expected[i]);
+    }
+}
+
+static void probes_tell_a_template_s_words_for_reasoning(void **state)
+{
+    check_efforts("{{ messages[0].content }}", NULL, NULL, NULL, NULL);
+    check_efforts("{{ 'Reasoning: ' + (reasoning_effort or 'medium') }}", NULL, NULL, NULL, NULL); /* gpt-oss */
+    check_efforts("{{ messages[0].content }}" RAISE("(reasoning_effort or 'no_think') not in ['no_think', 'low', "
+                                                    "'high']") "{{ reasoning_effort or 'no_think' }}",
+                  "no_think", "high", "high", NULL); /* Hy3 */
+    check_efforts("{% if thinking and reasoning_effort == 'max' %}{{ 'Think!' }}{% endif %}", NULL, NULL, NULL,
+                  "max"); /* DeepSeek V4 */
+    check_efforts("{{ reasoning_effort }}{% if reasoning_effort | lower == 'none' %}{{ '!' }}{% endif %}", "none", NULL,
+                  NULL, NULL); /* North */
+    check_efforts("{{ raise_exception('always') }}", NULL, NULL, NULL, NULL);
+}
+
 static void check_messages(const struct template_needs *needs, const char *messages, const char *expected)
 {
     struct server_request r;
@@ -133,6 +163,7 @@ static void messages_are_made_fit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(probes_tell_what_a_template_takes),
+                                       cmocka_unit_test(probes_tell_a_template_s_words_for_reasoning),
                                        cmocka_unit_test(messages_are_made_fit)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

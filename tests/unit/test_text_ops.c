@@ -862,7 +862,7 @@ struct recurrent {
     float *first;
 };
 
-/* n_decay: of a head of DELTA; 0: SSM is selective. */
+/* n_decay: of a head of DELTA; 0: SSM is selective; below: its decays are fixed. */
 static struct recurrent open_recurrent(struct fixture *f, enum op_kind kind, int n_decay)
 {
     static float x[M * 1000];
@@ -889,13 +889,15 @@ static struct recurrent open_recurrent(struct fixture *f, enum op_kind kind, int
         r.op.delta.n_head_k = 1;
     } else {
         r.op.in[DELTA_QKV] = tensor_f32(f, N_MIXED, M, 1, x);
-        r.op.in[DELTA_ALPHA] = tensor_f32(f, HEAD_V * n_decay, M, 1, x + 8000);
+        if (n_decay > 0) {
+            r.op.in[DELTA_ALPHA] = tensor_f32(f, HEAD_V * n_decay, M, 1, x + 8000);
+            r.op.vec[DELTA_DT] = tensor_f32(f, HEAD_V * n_decay, 1, 1, x + 11000);
+        }
         if (kind == OP_DELTA)
             r.op.in[DELTA_BETA] = tensor_f32(f, HEAD_V, M, 1, x + 10000);
         else
             r.op.vec[SSM_SKIP] = tensor_f32(f, HEAD_V, 1, 1, x + 10000);
         r.op.out[0] = tensor_f32(f, HEAD_V * STATE_DV, M, 1, NULL);
-        r.op.vec[DELTA_DT] = tensor_f32(f, HEAD_V * n_decay, 1, 1, x + 11000);
         r.op.vec[DELTA_A] = tensor_f32(f, HEAD_V, 1, 1, (const float[]){-0.1f, -0.2f, -0.05f, -0.3f});
         r.op.state[0] = paged_zeros(f, ELEM_F32, STATE_DK, STATE_DV, HEAD_V, N_SLOT, true);
         r.op.delta.n_head_k = HEAD_K;
@@ -968,7 +970,7 @@ static void enqueue_singly(struct fixture *f, const struct recurrent *r)
 static const struct {
     enum op_kind kind;
     int n_decay;
-} recurrent_kinds[] = {{OP_CONV, 0}, {OP_DELTA, 1}, {OP_DELTA, STATE_DK}, {OP_SSM, 1}, {OP_SSM, 0}};
+} recurrent_kinds[] = {{OP_CONV, 0}, {OP_DELTA, 1}, {OP_DELTA, STATE_DK}, {OP_SSM, 1}, {OP_SSM, 0}, {OP_SSM, -1}};
 enum { N_RECURRENT = sizeof recurrent_kinds / sizeof *recurrent_kinds };
 
 static void runs_in_one_operation_give_the_bits_of_each_row_alone(void **state)

@@ -12,6 +12,7 @@ layout(constant_id = 3) const uint COUNTER = 0;  /* of states that are read and 
 layout(constant_id = 4) const uint IS_SPACE = 0; /* SSM */
 layout(constant_id = 5) const uint N_DECAY = 1;  /* of a head: one, or one for each key dimension */
 layout(constant_id = 6) const uint IS_SELECTIVE = 0; /* SSM, each value dimension with steps of its own; of one head */
+layout(constant_id = 7) const uint IS_FIXED = 0;     /* SSM without alpha: steps are 1 */
 
 layout(push_constant) uniform Push {
     Floats x, qk, alpha, beta; /* qk: x, or apart where x is v alone; SSM: beta is the heads' skip */
@@ -59,6 +60,10 @@ void load_qk(uint t, uint head_k)
 float decay_of(uint t, uint head, uint i, out float step_size)
 {
     uint at = head * N_DECAY + i;
+    if (IS_FIXED != 0) {
+        step_size = 1.0;
+        return exp_of(p.a.d[head]);
+    }
     step_size = p.alpha.d[t * p.n_head_v * N_DECAY + at] + p.dt.d[at];
     if (p.min_log_decay < 0.0)
         return exp_of(p.min_log_decay * sigmoid(p.a.d[head] * step_size));

@@ -51,7 +51,7 @@ DEFAULTS = dict(
     chunk_share=0, n_ff_chunk=8, chunk_scale=0.0,  # small experts beside routed ones, so many of which share one; their width and factor
     dt_rank=0,  # of the steps of selective state spaces
     recurrence="delta",  # "delta": gated delta nets, "kda": those with a decay for each key dimension, "mamba": selective state spaces, "mamba2": state
-                         # spaces, "conv": short convolutions
+                         # spaces, "lightning": linear attention with fixed decays, "conv": short convolutions
 )
 
 FAMILIES = dict(
@@ -74,6 +74,7 @@ FAMILIES = dict(
     maple=dict(n_layer=4, qk_norm="head", n_rot=4, window=9, windowed="1101", limits="0.5,0.8,0.6,1.1"),
     grovemoe=dict(qk_norm="head", chunk_share=2, n_ff_chunk=12, chunk_scale=0.4),
     hunyuan_moe=dict(arch="hunyuan-moe", n_shared=1, qk_norm="head", n_ff=16, tie=1),
+    minimax_01=dict(arch="minimax-01", n_layer=5, n_ff=16, hd=12, n_rot=6, residual_scale=1.7, recurrence="lightning", recurrent="11011"),
     minimax_m2=dict(arch="minimax-m2", n_ff=16, qk_norm="all", hd=12, n_rot=6, gating=2, choice_bias=1),
     minimax_m3=dict(arch="minimax-m3", n_layer=4, hd=32, n_rot=8, n_shared=1, n_dense=1, qk_norm="head", gating=2, choice_bias=1, wscale=2.0, wnorm=1,
                     index_heads=2, index_dim=32, index_chosen=2, index_block=64),
@@ -232,7 +233,7 @@ def n_head(c, layer):
 
 
 def n_kv(c, layer):
-    if c["recurrence"] != "delta" and is_recurrent(c, layer) or part(c, layer) in ("e", "d"):
+    if c["recurrence"] not in ("delta", "lightning") and is_recurrent(c, layer) or part(c, layer) in ("e", "d"):
         return 0
     if c["latent"]:
         return 1
@@ -266,7 +267,7 @@ def add_metadata(m):
     if c["windowed"]:
         m.array("%.attention.head_count_kv", I32, [n_kv(c, i) for i in range(n_block(c))])
         m.array("%.attention.sliding_window_pattern", I32, [int(w) for w in c["windowed"]])
-    elif c["recurrence"] != "delta":
+    elif c["recurrence"] not in ("delta", "lightning"):
         m.array("%.attention.head_count_kv", I32, [n_kv(c, i) for i in range(n_block(c))])
     else:
         m.key("%.attention.head_count_kv", U32, n_kv(c, 0))
@@ -364,7 +365,9 @@ def add_metadata(m):
     if c["recurrent"] and c["recurrence"] == "delta":
         m.array("%.attention.recurrent_layers", BOOL, [r == "1" for r in c["recurrent"]])
         m.array("%.rope.dimension_sections", I32, [1, 1, 0, 0])
-    if c["recurrent"] and c["recurrence"] == "conv":
+    if c["recurrence"] == "lightning":
+        m.array("%.attention.recurrent_layers", BOOL, [r == "1" for r in c["recurrent"]])
+    elif c["recurrent"] and c["recurrence"] == "conv":
         m.key("%.shortconv.l_cache", U32, c["conv"])
     elif c["recurrent"] and c["recurrence"] == "kda":
         m.key("%.ssm.conv_kernel", U32, c["conv"])
@@ -593,6 +596,15 @@ def add_mamba2(m, p):
     m.matrix(p + "ssm_out.weight", [n_inner, n_embd], 2)
 
 
+def add_lightning(m, p):
+    n_embd, n = m.c["n_embd"], m.c["n_head"] * m.c["hd"]
+    m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
+    m.vector(p + "attn_norm_2.weight", [n], 0.15, 1)
+    m.matrix(p + "attn_qkv.weight", [n_embd, 3 * n], 1.2)
+    m.matrix(p + "attn_gate.weight", [n_embd, n], 1.2)
+    m.matrix(p + "attn_output.weight", [n, n_embd], 2)
+
+
 def add_short_conv(m, p):
     n_embd = m.c["n_embd"]
     m.vector(p + "attn_norm.weight", [n_embd], 0.15, 1)
@@ -670,7 +682,7 @@ def add_layer(m, i):
         add_nextn(m, p)
     is_qwen = c["recurrent"] != "" and c["recurrence"] == "delta"
     if is_recurrent(c, i):
-        {"delta": add_delta_net, "kda": add_kda, "mamba": add_mamba, "mamba2": add_mamba2, "conv": add_short_conv}[c["recurrence"]](m, p)
+        {"delta": add_delta_net, "kda": add_kda, "mamba": add_mamba, "mamba2": add_mamba2, "lightning": add_lightning, "conv": add_short_conv}[c["recurrence"]](m, p)
     elif c["compress"]:
         add_compressed_attention(m, p, i)
     elif c["latent"]:
