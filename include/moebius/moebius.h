@@ -472,8 +472,9 @@ MOEBIUS_API int32_t moebius_vocab_size(const moebius_vocab *vocab);            /
 MOEBIUS_API int32_t moebius_token_bos(const moebius_vocab *vocab);             /* -1: there is none */
 MOEBIUS_API int32_t moebius_token_eos(const moebius_vocab *vocab);             /* -1: there is none */
 MOEBIUS_API bool moebius_vocab_adds_bos(const moebius_vocab *vocab);           /* texts begin with it */
-/* Marks that models of code know: <PREFIX>text<SUFFIX>what follows a gap<MIDDLE>what belongs there; before these,
- * <REPOSITORY>name and <FILE>name, text for other files. */
+/* Special tokens with which code models fill a gap in a text (fill-in-the-middle). The prompt is <PREFIX>, the text
+ * before the gap, <SUFFIX>, the text after it, and <MIDDLE>; the answer belongs into the gap. Other files may come
+ * first: <REPOSITORY> and its name, then <FILE>, a name and the text of each. */
 typedef enum moebius_fill {
     MOEBIUS_FILL_PREFIX,
     MOEBIUS_FILL_SUFFIX,
