@@ -348,6 +348,18 @@ def test_prompts_are_not_computed_again_after_a_kill():
         assert second["choices"][0]["token_ids"] == first["choices"][0]["token_ids"]
 
 
+def test_what_is_nested_deeply_needs_no_large_stack_of_the_system():
+    """A thread that has too little of one ends the server."""
+    little = write("little-stack", f'#!/bin/sh\nulimit -s 512\nexec "{MOEBIUS}" "$@"\n')
+    os.chmod(little, 0o700)
+    with AnyServer(little, "-m", DEMO, "--template", TEMPLATE) as s:
+        for depth in 100, 500, 1000, 1500:
+            for begin, end in ('{"allOf": [', "]}"), ('{"not": ', "}"), ('{"properties": {"a": ', '}, "required": ["a"]}'):
+                schema = begin * depth + "{}" + end * depth
+                body = '{"prompt": "a", "max_tokens": 2, "guided_json": ' + schema + "}"
+                assert s.ask("POST", COMPLETIONS, body)[0] in (200, 400), (begin, depth)
+
+
 def test_prompts_that_can_not_be_kept_on_disk_are_told():
     """And what is damaged there; answers are the same."""
     cache = os.path.join(TMP.name, "prompts on a bad drive")
