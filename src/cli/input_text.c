@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/free_memory.h"
 #include "base/mem.h"
 
 bool cli_is_piped(void)
@@ -23,7 +24,9 @@ const char *cli_file_or_piped(const char *file)
 
 err_code cli_read_file(const char *path, char **text, size_t *n, struct err *e)
 {
-    return cli_read_file_within(path, SIZE_MAX, text, n, e);
+    enum { FREE_SHARE = 2 };
+    size_t free_bytes = free_memory_bytes("");
+    return cli_read_file_within(path, free_bytes == SIZE_MAX ? SIZE_MAX : free_bytes / FREE_SHARE, text, n, e);
 }
 
 err_code cli_read_file_within(const char *path, size_t max_bytes, char **text, size_t *n, struct err *e)

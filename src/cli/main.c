@@ -1,7 +1,8 @@
 /* moebius: the command line. Each command is a file of its own (cmd_*.c); this one finds it. */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE /* pthread_setattr_default_np */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -142,9 +143,25 @@ static void fill_standard_streams(void)
             _exit(ERR_IO); /* there is no stream to report it on */
 }
 
+/* Threads recurse as deep as clients' requests are nested, even if the system's default stack is small (ulimit -s,
+ * musl). */
+static void widen_stacks(void)
+{
+    enum { LEAST_BYTES = 2 << 20 };
+    pthread_attr_t attr;
+    size_t n_bytes;
+    if (pthread_getattr_default_np(&attr) != 0)
+        return;
+    if (pthread_attr_getstacksize(&attr, &n_bytes) == 0 && n_bytes < LEAST_BYTES &&
+        pthread_attr_setstacksize(&attr, LEAST_BYTES) == 0)
+        (void)pthread_setattr_default_np(&attr);
+    pthread_attr_destroy(&attr);
+}
+
 int main(int argc, char **argv)
 {
     fill_standard_streams();
+    widen_stacks();
     signal(SIGXFSZ, SIG_IGN); /* so that writes beyond the limit on file sizes fail and are reported */
     if (argc < 2) {
         print_usage(stderr);

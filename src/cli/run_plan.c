@@ -7,6 +7,7 @@
 
 #include "base/minmax.h"
 #include "cli/open_model.h"
+#include "cli/rank_run.h"
 #include "cli/say.h"
 
 /* The shortest context that plans know. */
@@ -69,6 +70,12 @@ static void add_nearest(const moebius_plan *p, struct err *e)
     }
 }
 
+/* Whether several devices or processes shall have the experts: what that takes is known once the model is open. */
+static bool is_divided(const struct model_options *o)
+{
+    return rank_run_ranks() || (o->devices && strchr(o->devices, ','));
+}
+
 void run_plan_advise(const struct model_options *o, const moebius_engine *engine, int64_t n_ctx, struct err *e)
 {
     moebius_plan *p;
@@ -80,7 +87,7 @@ void run_plan_advise(const struct model_options *o, const moebius_engine *engine
                                           .ram_bytes = o->ram_bytes,
                                           .n_threads = (int)o->n_threads};
     bool lacks_memory = e->code == ERR_LIMIT || e->code == ERR_NOMEM;
-    if (!lacks_memory)
+    if (!lacks_memory || (!engine && is_divided(o)))
         return;
     status = engine ? moebius_engine_plan(&p, engine, &options, NULL) : moebius_plan_open(&p, o->path, &options, NULL);
     if (status != MOEBIUS_OK)

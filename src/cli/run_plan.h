@@ -23,7 +23,7 @@ struct run_texts {
 int64_t run_plan_begin(const struct model_options *o, const moebius_engine *engine, const struct run_texts *texts);
 
 /* Adds to an error about too little memory (ERR_LIMIT, ERR_NOMEM) what would work instead. engine: NULL if the model
- * could not be opened. */
+ * could not be opened; nothing is added then if several devices or processes divide it. */
 void run_plan_advise(const struct model_options *o, const moebius_engine *engine, int64_t n_ctx, struct err *e);
 
 /* Fills the receipt's ceilings and bands, by its regime and texts. A ceiling is normally the plan's, since forecasts

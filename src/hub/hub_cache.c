@@ -140,10 +140,11 @@ err_code hub_cache_put_ref(const struct hub_places *p, const struct model_name *
 
 void hub_cache_blob_of(const char *link, char *out)
 {
-    ssize_t n = readlink(link, out, HUB_PLACE_BYTES - 1);
-    out[n > 0 ? n : 0] = '\0';
-    const char *slash = strrchr(out, '/');
-    memmove(out, slash ? slash + 1 : out, strlen(slash ? slash + 1 : out) + 1);
+    char target[HUB_PLACE_BYTES];
+    ssize_t n = readlink(link, target, sizeof target - 1);
+    target[n > 0 ? n : 0] = '\0';
+    const char *slash = strrchr(target, '/');
+    snprintf(out, sizeof target, "%s", slash ? slash + 1 : target);
 }
 
 static err_code add_file(void *user, const char *path, const char *below, struct err *e)

@@ -149,6 +149,7 @@ static err_code load(struct served_model *m, struct err *e)
     struct texts_options texts = o->texts;
     texts.stepped = on_step;
     texts.stepped_user = m;
+    texts.log = o->log;
     const struct load_watch watch = {note_progress, m};
     TRY(o->opener.engine(o->opener.user, m->path, &watch, &m->engine, &texts.n_ctx, e));
     m->vocab = moebius_engine_vocab(m->engine);

@@ -94,7 +94,9 @@ bool vk_make_room(struct backend *b, size_t n_bytes)
 static err_code no_room(struct vk *v, size_t n_bytes, const char *what, struct err *e)
 {
     size_t limit = vk_limit_bytes(v), used = atomic_load(&v->used_bytes[VK_FOR_DEVICE]);
-    return err_set(e, ERR_LIMIT, "%s: %.1f MiB for %s: of the %.1f MiB of its memory that may be used %.1f are free",
+    return err_set(e, ERR_LIMIT,
+                   "%s: %.1f MiB for %s: of the %.1f MiB of its memory that may be used %.1f are free: expected a "
+                   "smaller context, or more memory for the GPU",
                    v->base.name, (double)n_bytes / (1 << 20), what, (double)limit / (1 << 20),
                    (double)(limit > used ? limit - used : 0) / (1 << 20));
 }

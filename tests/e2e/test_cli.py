@@ -1085,11 +1085,15 @@ def test_a_long_prompt_runs_in_any_memory_that_is_not_refused():
 
 
 def test_what_a_refusal_offers_works():
-    """Where the model has no room, and where only the session has none."""
+    """Where the model has no room, and where only the session has none. What a division takes is known only of a model that is open."""
     for ram in "40M", "60M":
         how = ["generate", "-m", DEMO, "-p", "Once", "-n", 2, "--ctx", 5000, "--batch", 2048]
         said = fails(7, *how, "--ram", ram, says=["needs at least"])
         run(*how, "--ram", said.split("what would work: --ram ")[1].split(",")[0])
+    how += ["--devices", "cpu:1,cpu:1"]
+    assert "what would work" not in fails(7, *how, "--ram", "40M", says=["this model, without a context"])
+    said = fails(7, *how, "--ram", "60M", says=["this session needs"])
+    run(*how, "--ram", said.split("what would work: ")[1].split("--ram ")[1].split(",")[0])
 
 
 # Sanitizers take memory of their own, and have an allocator that goes together with no other.

@@ -319,6 +319,19 @@ def short_run(cache, **kw):
     return run("generate", "-m", MODEL, "--tokens", "1", "-n", 2, "--temp", 0, "-t", 1, *STREAM, env=dict(os.environ, XDG_CACHE_HOME=cache), **kw)
 
 
+def test_an_input_that_never_ends_takes_half_of_what_is_free():
+    with open(tmp("meminfo"), "w") as f:
+        f.write("MemTotal: 64000000 kB\nMemFree: 100000 kB\nMemAvailable: 100000 kB\nBuffers: 0 kB\nCached: 0 kB\n")
+    little = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" /proc/meminfo && exec "$@"', tmp("meminfo")]
+    if subprocess.run([*little, "true"], capture_output=True).returncode != 0:
+        print("no mount is permitted here: endless inputs are left out")
+        return
+    for args in (["generate", "-m", MODEL, "-f", "/dev/zero"], ["template", "--template", "/dev/zero", "--messages", "/dev/null"],
+                 ["grammar", "--gbnf", "/dev/zero"], ["trace", "replay", "/dev/zero"]):
+        r = subprocess.run([*little, MOEBIUS, *args], capture_output=True, timeout=60)
+        assert r.returncode == 7 and b"/dev/zero: expected at most " in r.stderr, (args, r.returncode, r.stderr)
+
+
 def test_a_folder_that_can_not_be_made_is_named():
     err = short_run("/sys/moebius-cache").stderr.decode()
     assert "usage of experts is not kept: /sys/moebius-cache: " in err and "No such file" not in err, err

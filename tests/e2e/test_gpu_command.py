@@ -285,6 +285,10 @@ def test_memory_of_a_card_is_bounded():
         assert d["expert_bytes"] < 12e6 and held[name] < 15 << 20, (name, d)
     fails(7, *args, "--vram", "2M", env=card, says=["needs at least", "MiB are free there"])
     fails(7, *args, "--vram", "8M", env=card, says=["MiB"])
+    small = ["generate", "-m", golden("qwen3moe")[0], "--tokens", "1,2,3", "-n", 2, "--ctx", 128, "--devices", "vulkan:0"]
+    for vram in range(600, 1400, 100):  # too little for the model, its tables, its work space, its context
+        said = fails(7, *small, "--vram", f"{vram}K", env=card)
+        assert "compute on the CPU" in said or "expected a smaller context, or more memory for the GPU" in said, said
 
 
 def test_layers_are_divided_between_two_cards():

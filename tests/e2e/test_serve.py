@@ -5,9 +5,11 @@ usage: test_serve.py MOEBIUS DEMO.gguf GOLDEN_DIRECTORY
 Each function below is one test; a failed assertion names itself."""
 import contextlib
 import functools
+import glob
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -344,6 +346,40 @@ def test_prompts_are_not_computed_again_after_a_kill():
         second = s.json(COMPLETIONS, ask)
         assert second["usage"]["prompt_tokens_details"]["cached_tokens"] > 200, second["usage"]
         assert second["choices"][0]["token_ids"] == first["choices"][0]["token_ids"]
+
+
+def test_what_is_nested_deeply_needs_no_large_stack_of_the_system():
+    """A thread that has too little of one ends the server."""
+    little = write("little-stack", f'#!/bin/sh\nulimit -s 512\nexec "{MOEBIUS}" "$@"\n')
+    os.chmod(little, 0o700)
+    with AnyServer(little, "-m", DEMO, "--template", TEMPLATE) as s:
+        for depth in 100, 500, 1000, 1500:
+            for begin, end in ('{"allOf": [', "]}"), ('{"not": ', "}"), ('{"properties": {"a": ', '}, "required": ["a"]}'):
+                schema = begin * depth + "{}" + end * depth
+                body = '{"prompt": "a", "max_tokens": 2, "guided_json": ' + schema + "}"
+                assert s.ask("POST", COMPLETIONS, body)[0] in (200, 400), (begin, depth)
+
+
+def test_prompts_that_can_not_be_kept_on_disk_are_told():
+    """And what is damaged there; answers are the same."""
+    cache = os.path.join(TMP.name, "prompts on a bad drive")
+    ask = {"prompt": "The dog and the cat. " * 50, "max_tokens": 5, "temperature": 0, "return_tokens": True}
+    with Server("--cache-dir", cache) as s:
+        first = s.json(COMPLETIONS, ask)
+        until = time.monotonic() + 20
+        while not s.metric("moebius_cache_disk_bytes"):
+            assert time.monotonic() < until, "nothing is kept on disk"
+            time.sleep(0.05)
+        resource.prlimit(s.process.pid, resource.RLIMIT_FSIZE, (4096, 4096))  # as when the drive is full
+        s.json(COMPLETIONS, dict(ask, prompt="The cat and the dog. " * 50))
+        assert s.wait_for("warning.*the state of texts is not written for a minute: .*File too large", 20), s.log
+    for part in glob.glob(os.path.join(cache, "*.part")):
+        with open(part, "r+b") as f:
+            f.seek(os.path.getsize(part) // 2)
+            f.write(b"damaged")
+    with Server("--cache-dir", cache) as s:
+        assert s.json(COMPLETIONS, ask)["choices"][0]["token_ids"] == first["choices"][0]["token_ids"]
+        assert s.wait_for("warning.*the state of a text is left out: ", 20), s.log
 
 
 def test_characters_come_whole():

@@ -160,6 +160,16 @@ static void tell_answer(const struct protocol *p, const struct server_request *r
     bytes_close(&stream);
 }
 
+/* ---- items that are referred to ---------------------------------------------------------------------------------- */
+
+/* As if earlier answers had consisted of what the input brings: references to these are found. */
+static void keep_items(struct kept_items *kept, const json_t *input)
+{
+    kept_items_open(kept);
+    for (size_t i = 0; i < json_array_size(input); i++)
+        kept_items_add(kept, json_array_get(input, i));
+}
+
 /* ---- models ---------------------------------------------------------------------------------------------------- */
 
 static void check_model_change(const json_t *body)
@@ -174,6 +184,7 @@ static void check_model_change(const json_t *body)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    static struct kept_items kept; /* too large for a stack */
     struct server_request r;
     struct err e = {0};
     json_error_t error;
@@ -189,6 +200,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     server_request_init(&r);
+    if (p == &protocol_responses) {
+        keep_items(&kept, json_object_get(body, "input"));
+        r.kept = &kept;
+    }
     err_code code = p->parse(&r, body, &e);
     assert((code == ERR_OK) == !*e.text && (code == ERR_OK || code == ERR_USAGE));
     if (code == ERR_OK) {
@@ -199,5 +214,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     assert(told);
     json_decref(told);
     server_request_close(&r);
+    if (p == &protocol_responses)
+        kept_items_close(&kept);
     return 0;
 }
