@@ -54,9 +54,10 @@ MUST_USE err_code backend_buffer_create(struct backend *b, size_t n_bytes, int64
 int backend_n_node(struct backend *b); /* how many such places there are, 1 or more */
 void backend_buffer_close(struct backend *b, struct buffer **buf);
 
-/* A buffer without memory: its units of unit_bytes, a multiple of BUFFER_ALIGN, take some once they are committed, and
- * give it back when they are decommitted. Committed memory has undefined contents. commit: false when the limit on
- * memory (base/mem.h) forbids it. Tensors and pages lie within a unit. The parts are as above. */
+/* A buffer without memory: its units of unit_bytes, a multiple of BUFFER_ALIGN and of mem_page_bytes, take some once
+ * they are committed, and give it back when they are decommitted. Committed memory has undefined contents. commit:
+ * false when the limit on memory (base/mem.h) forbids it. Tensors and pages lie within a unit. The parts are as above.
+ */
 enum { BUFFER_ALIGN = 4096 };
 MUST_USE err_code backend_buffer_reserve(struct backend *b, size_t n_bytes, size_t unit_bytes, int64_t n_part,
                                          enum mem_tag tag, struct buffer **out, struct err *e);

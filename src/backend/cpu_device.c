@@ -65,7 +65,7 @@ static err_code cpu_buffer_reserve(struct backend *b, size_t n_bytes, size_t uni
 
 static bool cpu_buffer_commit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
 {
-    assert(buf->is_reserved && off_bytes % BUFFER_ALIGN == 0 && off_bytes + n_bytes <= buf->n_bytes);
+    assert(buf->is_reserved && off_bytes % mem_page_bytes() == 0 && off_bytes + n_bytes <= buf->n_bytes);
     if (!cpu_commit(cpu_of(b), n_bytes, buf->tag))
         return false;
     buf->n_committed += n_bytes;
@@ -74,7 +74,7 @@ static bool cpu_buffer_commit(struct backend *b, struct buffer *buf, size_t off_
 
 static void cpu_buffer_decommit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
 {
-    assert(off_bytes % BUFFER_ALIGN == 0 && n_bytes <= buf->n_committed);
+    assert(off_bytes % mem_page_bytes() == 0 && n_bytes <= buf->n_committed);
     cpu_decommit(cpu_of(b), buf->base + off_bytes, n_bytes, buf->tag);
     buf->n_committed -= n_bytes;
 }

@@ -30,10 +30,13 @@ bool cpu_slot_pool_image(struct backend *b, const struct slot_pool_desc *d, stru
 }
 
 /* Slots that lie on one node can be read into. Bytes that were read may begin anywhere in their first block of
- * SLOT_ALIGN, so each matrix has room for one block more than in the image. */
+ * SLOT_ALIGN, so each matrix has room for one block more than in the image. A slot is whole pages, as it is closed by
+ * itself. */
 static size_t part_slot_bytes(const struct cpu *c, const struct slot_pool_desc *d, int node)
 {
-    return part_image(c, d, node).n_bytes + (pool_n_node(c->pool) == 1 ? EXPERT_N_MATRIX * SLOT_ALIGN : 0);
+    size_t page = mem_page_bytes(), n = part_image(c, d, node).n_bytes;
+    n += pool_n_node(c->pool) == 1 ? EXPERT_N_MATRIX * SLOT_ALIGN : 0;
+    return (n + page - 1) / page * page;
 }
 
 size_t cpu_slot_pool_slot_bytes(struct backend *b, const struct slot_pool_desc *d)

@@ -56,6 +56,9 @@ void *mem_map(size_t n_bytes, enum mem_tag tag);
 void *mem_try_map(size_t n_bytes, enum mem_tag tag); /* never asks for room below the limit (mem_make_room) */
 void mem_unmap(void *p, size_t n_bytes, enum mem_tag tag);
 
+/* Bytes of one of the system's pages: 4096, or 16384 or 65536 on some kernels for Arm. */
+size_t mem_page_bytes(void);
+
 /* What mem_map counts for n_bytes: whole pages. */
 size_t mem_length(size_t n_bytes);
 
@@ -90,7 +93,8 @@ MUST_USE bool mem_commit(size_t n_bytes, enum mem_tag tag);
 void mem_uncommit(size_t n_bytes, enum mem_tag tag);
 /* Has the system provide the pages of committed memory now, rather than one by one when they are touched. */
 void mem_populate(void *p, size_t n_bytes);
-/* Gives whole pages of a reservation back to the system; they don't count any more. */
+/* Gives pages of a reservation back to the system; they no longer count. p and n_bytes must be multiples of
+ * mem_page_bytes. */
 void mem_decommit(void *p, size_t n_bytes, enum mem_tag tag);
 
 /* Bytes now mapped or committed under a tag, and under all. Thread-safe. */

@@ -192,9 +192,10 @@ static void place_layers(struct state_pool *p, const struct model *m)
 /* Rounds the regions of a kind up, and says how many bytes a page has. */
 static void size_pages(struct page_kind *k)
 {
+    size_t unit = max_size(BUFFER_ALIGN, mem_page_bytes());
     for (int i = 0; i < KIND_MAX_REGION; i++) {
         struct page_region *r = &k->region[i];
-        r->bytes = (r->bytes + BUFFER_ALIGN - 1) / BUFFER_ALIGN * BUFFER_ALIGN;
+        r->bytes = (r->bytes + unit - 1) / unit * unit;
         k->bytes += r->bytes * (size_t)r->n_part;
     }
 }

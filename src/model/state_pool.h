@@ -37,7 +37,7 @@ struct page_region {
     struct backend *device;
     struct buffer *buffer;
     int64_t n_part;
-    size_t bytes; /* of one part of a page, a multiple of BUFFER_ALIGN */
+    size_t bytes; /* of one part of a page: whole pages of the system */
 };
 
 enum { STAGE_MAX_REGION = 2, KIND_MAX_REGION = STAGE_MAX_REGION * MODEL_MAX_STAGE };
