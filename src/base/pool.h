@@ -27,6 +27,10 @@ enum {
     POOL_N_SPIN = 2000 /* rounds that waiters spin, unless said otherwise: as long as a loop of decode takes */
 };
 
+/* How many threads a pool gets when the user says nothing: one for each processor that the process may use, at most
+ * POOL_MAX_THREADS. */
+int pool_default_threads(void);
+
 /* n_threads (1..POOL_MAX_THREADS) counts the caller of pool_run, so n_threads - 1 are started. */
 MUST_USE err_code pool_create(struct pool **out, int n_threads, struct err *e);
 void pool_close(struct pool **p); /* accepts NULL and half-open pools */

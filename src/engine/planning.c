@@ -38,7 +38,7 @@ static void look_at_vram(struct machine *m)
 
 void planning_machine_look(struct machine *m)
 {
-    *m = (struct machine){.n_thread = cpu_n_available()};
+    *m = (struct machine){.n_thread = pool_default_threads()};
     cpu_name(m->name, sizeof m->name);
     look_at_memory(m);
 }
