@@ -186,7 +186,7 @@ static err_code check_slot_pool_create(struct backend *b, const struct slot_pool
 {
     struct slot_pool *slot_pool = mem_calloc(1, sizeof *slot_pool);
     if (!slot_pool)
-        return err_nomem(e, sizeof *slot_pool, "an expert slot_pool");
+        return err_nomem(e, sizeof *slot_pool, "a slot pool");
     slot_pool->d = *d;
     for (int i = 0; i < 2; i++) {
         err_code code = backend_slot_pool_create(check_of(b)->side[i], d, &slot_pool->side[i], e);

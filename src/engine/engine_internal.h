@@ -334,8 +334,6 @@ MUST_USE err_code engine_work_need(moebius_engine *g, int64_t n_batch, struct er
 void engine_work_back(moebius_engine *g, int64_t n_batch);
 /* Makes the present work space fit n_batch tokens. */
 MUST_USE err_code engine_work_fit(moebius_engine *g, int64_t n_batch, struct err *e);
-/* Appends tokens to sessions: see moebius_eval_batch. */
-MUST_USE err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e);
 
 /* ---- status.c -------------------------------------------------------------------------------------------------- */
 

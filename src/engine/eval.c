@@ -463,7 +463,8 @@ static err_code run_observed(struct eval *v, struct err *e)
 
 enum { FEW_ITEMS = 16 };
 
-err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e)
+/* moebius_eval_batch: appends tokens to sessions. */
+static err_code eval_items(moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e)
 {
     size_t few_done[FEW_ITEMS] = {0}, few_item[FEW_ITEMS];
     struct model_rows few_rows[FEW_ITEMS];
@@ -500,7 +501,7 @@ moebius_status moebius_eval_batch_sized(moebius_engine *engine, const moebius_ba
     atomic_store(&engine->is_interrupted, false);
     err_code code = sized_take_list(&arena, &known, sizeof *items, items, item_bytes, n_items, "a batch item", &e);
     if (code == ERR_OK)
-        code = engine_eval(engine, known, n_items, &e);
+        code = eval_items(engine, known, n_items, &e);
     arena_close(&arena);
     if (code != ERR_OK)
         engine_gpu_lost(engine);

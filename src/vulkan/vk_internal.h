@@ -296,9 +296,6 @@ bool vk_has_matrix_shaders(void);
 
 MUST_USE err_code vk_pipelines_open(struct vk *v, struct err *e);
 void vk_pipelines_close(struct vk *v);
-/* The pipeline of a program, which is created when it is first used. VK_NULL_HANDLE after an error, which is
- * remembered. */
-VkPipeline vk_pipeline_get(struct vk *v, const struct vk_program *p);
 
 /* A dispatch of x by y by z workgroups. */
 struct vk_dispatch {
