@@ -186,7 +186,7 @@ static err_code check_slot_pool_create(struct backend *b, const struct slot_pool
 {
     struct slot_pool *slot_pool = mem_calloc(1, sizeof *slot_pool);
     if (!slot_pool)
-        return err_nomem(e, sizeof *slot_pool, "an expert slot_pool");
+        return err_nomem(e, sizeof *slot_pool, "a slot pool");
     slot_pool->d = *d;
     for (int i = 0; i < 2; i++) {
         err_code code = backend_slot_pool_create(check_of(b)->side[i], d, &slot_pool->side[i], e);
@@ -250,8 +250,8 @@ static double tolerance(const struct op *op)
         break;
     case OP_EXPERTS:
         terms = (double)(op->slot_pool->d.n_embd + slot_n_hidden(&op->slot_pool->d));
-        rounded = op->slot_pool->d.type[EXPERT_GATE]->act != QUANT_ACT_FLOAT ||
-                  op->slot_pool->d.type[EXPERT_DOWN]->act != QUANT_ACT_FLOAT;
+        for (int i = 0; i < EXPERT_N_MATRIX; i++)
+            rounded |= op->slot_pool->d.type[i]->act != QUANT_ACT_FLOAT;
         break;
     case OP_ROPE_TABLE: terms = 64; break;
     case OP_COMPRESS: terms = 64 * (double)tensor_n_elem(&op->vec[0]); break; /* each has an exp's error */

@@ -3,11 +3,11 @@
 #include <assert.h>
 #include <string.h>
 
-/* A single token's activations go to one of so many places after the other. Where caches are far apart, a core that
- * writes lines which another has just read waits for them. */
+/* The activations of single tokens are written to this many places in turn: where caches are far apart, a core that
+ * writes lines which another one has just read has to wait for them. */
 enum { N_PLACE = 32 };
 
-/* Rounded rows lie in three arrays, each 64-byte aligned: q (or the floats), d, sum. */
+/* Rounded rows consist of three arrays, each 64-byte aligned: q (or the floats), d, sum. */
 static size_t first_bytes(enum quant_act kind, int64_t n_row, int64_t k)
 {
     return kind == QUANT_ACT_FLOAT ? align64((size_t)(n_row * k) * sizeof(float))

@@ -1,7 +1,7 @@
 /* Attention: partial softmaxes over blocks of absolute positions are folded in ascending order into one for each span
- * of positions, and those into the whole (docs/numerics.md). A task takes a tile of a text's tokens and the query heads
- * of one KV head, so that each block of the cache is loaded once for all of them. Single tokens of a few texts have few
- * such tasks; where they would leave threads without work, each of their spans is a task. */
+ * of positions, and those into the result (docs/numerics.md). A task takes a tile of a text's tokens and the query
+ * heads of one KV head, so that each block of the cache is loaded once for all of them. Single tokens of a few texts
+ * give only few such tasks; where these would leave threads without work, each span of a token is a task. */
 #include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -13,9 +13,9 @@
 _Static_assert((int)ATTENTION_BLOCK == (int)KERNEL_ATTN_BLOCK, "a page is a block of the kernels");
 _Static_assert((int)ATTENTION_SPAN % (int)KERNEL_ATTN_BLOCK == 0, "spans are whole blocks");
 
-/* A task has at most so many queries, and query heads among them: where a KV head serves more (in latent attention it
- * serves all) several tasks share them. Where tiles are single tokens and there are fewer tasks than TASKS_PER_THREAD
- * for each thread, each span of a token is a task. */
+/* A task has at most TASK_QUERIES queries of at most TASK_HEADS query heads: where a KV head serves more heads (in
+ * latent attention it serves all) several tasks share them. Where tiles are single tokens and there are fewer tasks
+ * than TASKS_PER_THREAD for each thread, each span of a token is a task. */
 enum { TASK_QUERIES = 64, TASK_HEADS = 16, TASKS_PER_THREAD = 4 };
 
 /* Running softmaxes of n queries. */
@@ -24,16 +24,16 @@ struct softmax {
     float *acc;       /* [n][dv] */
 };
 
-/* A cache that tokens see, and how far. What is called a position is in a compressed cache an entry. */
+/* A cache that tokens see, and which part of it. For a compressed cache, "position" below means an entry. */
 struct attn_cache {
     const struct paged *k, *v;
-    const int32_t *pages;  /* of all texts */
-    const int32_t *chosen; /* [n_chosen] of each token, ascending; of blocks, of each KV head of each token */
-    int64_t n_chosen;      /* positions or blocks that a token sees, if it is behind as many; 0: it sees all */
-    int64_t chosen_block;  /* positions of a block, where blocks are chosen; 0: positions are */
+    const int32_t *pages;  /* page tables of all texts */
+    const int32_t *chosen; /* [n_chosen] for each token, ascending; blocks: for each KV head of each token */
+    int64_t n_chosen;      /* positions or blocks that a token sees, if there are more; 0: it sees all */
+    int64_t chosen_block;  /* positions of a block, if blocks are chosen; 0: positions are */
     int64_t window;
     bool is_chunked;
-    int64_t ratio; /* positions of the text for each of the cache's: 1 but in a compressed one */
+    int64_t ratio; /* positions of the text for each position of the cache; 1 unless it is compressed */
 };
 
 /* The operation: what all its loops need. */
@@ -43,30 +43,29 @@ struct attn_op {
     int64_t dk, dv;          /* elements of a key, of a value */
     int64_t n_head, n_group; /* query heads in all, and for each KV head */
     int64_t m;               /* tokens */
-    bool is_latent;          /* the caches' rows are keys and values both */
+    bool is_latent;          /* rows of the caches are keys and values both */
     struct attn_cache caches[2];
     int n_cache;
 };
 
-/* What a task takes of the tokens: a tile of tokens of one text that follow each other, with all spans that they see,
- * or one span of a single token. */
+/* The tokens of a task: neighbouring tokens of one text with all spans that they see, or one span of a single token. */
 struct attn_unit {
     int32_t t0, n_t;
-    int32_t span;   /* of the token's spans, the first being 0; those of the first cache come first */
-    int32_t n_span; /* how many units the token has; 1: a unit takes all spans */
+    int32_t span;   /* index of the token's span; spans of the first cache come first */
+    int32_t n_span; /* units that the token has; 1: this one takes all spans */
 };
 
-/* How the operation is cut into tasks: each share of the heads has one for each unit. */
+/* How the operation is divided into tasks: one for each unit and each share of the query heads. */
 struct attn_cut {
-    int64_t n_share;     /* of a KV head's query heads */
-    int64_t tile_tokens; /* of a unit, at most */
+    int64_t n_share;     /* shares of a KV head's query heads */
+    int64_t tile_tokens; /* the most tokens of a unit */
     struct attn_unit *units;
     int64_t n_unit;
 };
 
-/* The spans of single tokens, where they are tasks of their own. */
+/* The spans of single tokens, where each is a task. */
 struct attn_spans {
-    atomic_int *n_left; /* [n_head_kv * n_share][n_unit] spans that are not done, at the unit of a token's first span */
+    atomic_int *n_left; /* [n_head_kv * n_share][n_unit], at a token's first unit: its spans that are not done yet */
     float *softmaxes;   /* [n_head_kv * n_share][n_unit] */
     size_t softmax_elems;
 };
@@ -80,16 +79,16 @@ struct attn_loop {
     size_t work_elems;
 };
 
-/* The queries of a task: tokens [t0, t0 + n_t) and, of each, heads [head, head + n_head), which share a KV head. Query
- * i is token t0 + i / n_head, head + i % n_head. */
+/* The queries of a task: heads [head, head + n_head), which share a KV head, of tokens [t0, t0 + n_t). Query i is head
+ * `head + i % n_head` of token t0 + i / n_head. */
 struct attn_queries {
     int64_t head_kv, t0, n_t, head, n_head;
     const int32_t *pos;             /* [n_t] */
     int32_t table;                  /* where the text's page tables begin */
-    const struct attn_cache *cache; /* the one at hand, and the next two of it */
-    const int32_t *pages;           /* of the text, by block of positions */
-    const int32_t *chosen;          /* positions of the one token, ascending; NULL: it sees all before it, or blocks */
-    struct softmax span;            /* over the span at hand */
+    const struct attn_cache *cache; /* the current cache; the next two belong to it */
+    const int32_t *pages;           /* the text's page table, by block of positions */
+    const int32_t *chosen;          /* the single token's positions, ascending; NULL: positions are not chosen */
+    struct softmax span;            /* over the current span */
     struct softmax all;             /* over the spans before it */
     float *partial;                 /* [KERNEL_ATTN_QUERIES][dv] */
     float *decoded;                 /* a block of keys and values, where `decodes` or where positions are chosen */
@@ -100,7 +99,7 @@ static int64_t n_query(const struct attn_queries *x)
     return x->n_t * x->n_head;
 }
 
-/* The floats that the softmaxes of n queries take, and how they lie there. */
+/* The number of floats that the softmaxes of n queries take, and their places in this memory. */
 static size_t softmax_elems(int64_t n, int64_t dv)
 {
     return align64((size_t)(n * (dv + 2)) * sizeof(float)) / sizeof(float);
@@ -132,7 +131,7 @@ static int64_t first_position(const struct attn_cache *c, int64_t pos)
     return c->window && pos >= c->window ? pos - c->window + 1 : 0;
 }
 
-/* Whether there are some of these that it does not see, as positions are chosen. */
+/* Whether it sees only some of these, as positions are chosen. */
 static bool is_chosen(const struct attn_cache *c, int64_t pos)
 {
     return c->n_chosen && !c->chosen_block && end_position(c, pos) > c->n_chosen;
@@ -146,7 +145,7 @@ static bool is_chosen_anywhere(const struct attn_op *a, int64_t pos)
     return any;
 }
 
-/* Where the first of n numbers is that is not less than x. */
+/* The index of the first of n ascending numbers that is not less than x. */
 static int64_t find_in(const int32_t *ascending, int64_t n, int64_t x)
 {
     int64_t low = 0, high = n;
@@ -160,19 +159,19 @@ static int64_t find_in(const int32_t *ascending, int64_t n, int64_t x)
     return low;
 }
 
-/* Where the first block begins that a task's queries see. */
+/* The first position of the first block that a task's queries see. */
 static int64_t first_block(const struct attn_queries *x)
 {
     return first_position(x->cache, x->pos[0]) / KERNEL_ATTN_BLOCK * KERNEL_ATTN_BLOCK;
 }
 
-/* Behind the last position that a task's queries see. */
+/* The position behind the last one that a task's queries see. */
 static int64_t end_of(const struct attn_queries *x)
 {
     return end_position(x->cache, x->pos[x->n_t - 1]);
 }
 
-/* Takes up one of the caches. */
+/* Makes cache i the current one. */
 static void enter_cache(const struct attn_op *a, struct attn_queries *x, int i)
 {
     const struct attn_cache *c = x->cache = &a->caches[i];
@@ -230,7 +229,8 @@ static struct cache_block decode_block(const struct attn_op *a, const struct cac
                                 (size_t)a->dv * sizeof *vf, false};
 }
 
-/* Decodes the rows that are chosen of the block that begins at position p0, one after the other; returns how many. */
+/* Decodes the chosen rows of the block that begins at position p0, and puts them together. Returns how many they
+ * are. */
 static int64_t gather_block(const struct attn_op *a, const struct attn_queries *x, int64_t p0, struct cache_block *b)
 {
     float *kf = x->decoded, *vf = a->is_latent ? kf : kf + KERNEL_ATTN_BLOCK * a->dk;
@@ -262,7 +262,7 @@ struct row_range {
     int64_t from, end;
 };
 
-/* Those that a task's token t sees of the block that begins at position p0. */
+/* The rows that a task's token t sees of the block that begins at position p0. */
 static struct row_range rows_of(const struct attn_queries *x, int64_t t, int64_t p0)
 {
     if (!has_block(x, t, p0))
@@ -276,7 +276,7 @@ static bool is_same_range(struct row_range a, struct row_range b)
     return a.from == b.from && a.end == b.end;
 }
 
-/* The same of any of its tokens. */
+/* The range of rows that any of its tokens sees. */
 static struct row_range rows_of_all(const struct attn_queries *x, int64_t p0)
 {
     struct row_range all = {KERNEL_ATTN_BLOCK, 0};
@@ -324,8 +324,8 @@ static void fold_block(const struct attn_op *a, struct attn_queries *x, const st
                      x->partial, a->dv);
 }
 
-/* The block that will be read next: the task's, or the one that the next task begins with. False: not known. Where
- * blocks are chosen it is the one that follows, if the task's first token sees it. */
+/* The block that will be read next: the task's next one, or the first one of the next task. False: it is not known.
+ * Where blocks are chosen, it is the following block if the task's first token sees it. */
 static bool next_block(const struct attn_loop *l, const struct attn_queries *x, int64_t p0, struct cache_block *next)
 {
     const struct attn_op *a = &l->a;
@@ -340,7 +340,7 @@ static bool next_block(const struct attn_loop *l, const struct attn_queries *x, 
     return true;
 }
 
-/* Folds what is chosen of the block that begins at position p0 into the softmaxes of a token's queries. */
+/* Folds the chosen rows of the block that begins at position p0 into the softmaxes of a token's queries. */
 static void visit_chosen(const struct attn_op *a, struct attn_queries *x, struct cache_block *b, int64_t p0)
 {
     int64_t n = gather_block(a, x, p0, b);
@@ -398,8 +398,8 @@ static void visit_span(const struct attn_loop *l, struct attn_queries *x, int64_
         visit_block(l, x, p0);
 }
 
-/* Folds a span's softmaxes into those of the spans before it. A query that sees nothing of the span keeps what it has;
- * one that has nothing yet takes the span's as they are. */
+/* Folds a span's softmaxes into those of the spans before it. A query that sees nothing of the span is unchanged; one
+ * that has seen nothing before takes the span's softmax as it is. */
 static void add_span(const struct attn_op *a, const struct attn_queries *x, const struct softmax *span)
 {
     for (int64_t i = 0; i < n_query(x); i++) {
@@ -435,7 +435,7 @@ static void finish(const struct attn_op *a, struct attn_queries *x)
     }
 }
 
-/* The softmax of a unit that is a span, of the token's queries in a share. */
+/* The softmax of a unit that is a span, for the token's queries in a share of the heads. */
 static struct softmax stored_span(const struct attn_loop *l, const struct attn_queries *x, int64_t share, int64_t unit)
 {
     float *p = l->spans.softmaxes + (size_t)(share * l->cut.n_unit + unit) * l->spans.softmax_elems;
@@ -539,8 +539,9 @@ static int64_t n_span(const struct attn_op *a, const struct attn_unit *u)
     return n;
 }
 
-/* Cuts single tokens into their spans: each of n units becomes as many as it has. False where these would be more than
- * `most`: tokens of one text, each of which sees what is chosen for it, may have more spans than the texts' pages. */
+/* Divides single tokens into their spans: each unit becomes one for each of its spans. False where these would be more
+ * than `most`: as each token sees the positions that are chosen for it, tokens of one text may have more spans than the
+ * texts have pages. */
 static bool cut_spans(struct attn_cut *cut, const struct attn_op *a, int64_t most)
 {
     int64_t n = cut->n_unit, end = 0;
@@ -558,8 +559,8 @@ static bool cut_spans(struct attn_cut *cut, const struct attn_op *a, int64_t mos
     return true;
 }
 
-/* Makes room for the softmaxes of n_share shares of all units. It suffices for as many spans as the texts' pages may
- * hold, so that a token allocates no more than the one before. False when out of memory. */
+/* Makes room for the softmaxes of n_share shares of all units. The room is enough for as many spans as the texts' pages
+ * can hold, so that it doesn't grow from token to token. False when out of memory. */
 static bool place_spans(struct attn_loop *l, struct cpu *c, int64_t n_share, int64_t most)
 {
     size_t left_bytes = align64((size_t)(n_share * most) * sizeof *l->spans.n_left);
@@ -575,7 +576,7 @@ static bool place_spans(struct attn_loop *l, struct cpu *c, int64_t n_share, int
     return true;
 }
 
-/* Cuts an operation whose heads have n_share shares. False when out of memory. */
+/* Divides an operation, whose heads have n_share shares, into tasks. False when out of memory. */
 static bool cut(struct attn_loop *l, struct cpu *c, int64_t n_share)
 {
     const struct attn_op *a = &l->a;
@@ -601,7 +602,7 @@ static size_t work_elems(const struct attn_op *a)
     return align64((size_t)n * sizeof(float)) / sizeof(float);
 }
 
-/* What is chosen is of the last cache. */
+/* Sets the operation's caches. What is chosen refers to the last one. */
 static void set_caches(struct attn_op *a)
 {
     const struct op *op = a->op;

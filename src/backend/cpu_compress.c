@@ -1,4 +1,5 @@
-/* COMPRESS: entries of a compressed cache, each the weighted mean of what a run of positions has left in two caches. */
+/* COMPRESS: makes entries of a compressed cache. Each is a weighted mean of what a run of positions has left in two
+ * caches. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -6,7 +7,7 @@
 #include "backend/cpu_ops_internal.h"
 #include "backend/cpu_rows_internal.h"
 
-/* What a thread works with: rows of n. */
+/* The work space of a thread: rows of n numbers. */
 struct compress_work {
     float *max, *weight, *sum;
 };
@@ -21,7 +22,8 @@ static const float *state_row(const struct op *op, int state, int64_t e, int64_t
     return (const float *)paged_data(s, page, 0) + pos % ATTENTION_BLOCK * s->page.ne[0];
 }
 
-/* The scores of position `pos`, at place j of its run, of channels [off, off + n): gate, if there is one, + bias. */
+/* The scores of position `pos`, which is the j-th of its run, for channels [off, off + n): gate, if there is one, plus
+ * bias. */
 static void score(const struct op *op, int64_t e, int64_t pos, int64_t j, int64_t off, int64_t n, float *out)
 {
     const float *bias = (const float *)tensor_data(&op->vec[0]) + j * op->vec[0].ne[0] + off;
@@ -34,7 +36,8 @@ static void score(const struct op *op, int64_t e, int64_t pos, int64_t j, int64_
         out[i] = gate[i] + bias[i];
 }
 
-/* Positions ascending: the run before, whose channels come first in their rows, and the entry's own. */
+/* Makes an entry. It goes through positions in ascending order: those of the run before, of whose rows it takes the
+ * first n channels, then the entry's own. */
 static void compress_entry(void *arg, size_t entry, int thread)
 {
     const struct cpu_row_loop *l = arg;

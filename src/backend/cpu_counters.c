@@ -1,5 +1,5 @@
-/* Counts the bytes and multiply-adds that operations need: the arithmetic behind roofs (docs/benchmarks.md). Work that
- * is small beside the products (norms, activations, sums) counts as none. */
+/* Counts the bytes and multiply-adds that operations need, from which rooflines are computed (docs/benchmarks.md). Work
+ * that is small compared to products (norms, activations, sums) is not counted. */
 #include "backend/cpu_counters_internal.h"
 
 static bool goes_to_tiles(const struct cpu *c, enum quant_type type, int64_t m)
@@ -25,8 +25,8 @@ static void count_weights(struct cpu *c, const struct op *op, int64_t m)
         cpu_count_product(c, op->kind, op->weight[i]->type, op->weight[i]->n_row, op->weight[i]->k, 1, m);
 }
 
-/* The positions that a token sees of those before it: all, a window, or as many as are chosen; and entries of a
- * compressed cache, of which some may be chosen instead. Of blocks that are chosen its own is one. */
+/* How many positions a token sees: all up to its own, a window, or as many as are chosen; and entries of a compressed
+ * cache, if there is one, of which some may be chosen instead. Chosen blocks include the token's own. */
 static int64_t n_visible(const struct op *op, int32_t pos)
 {
     int64_t ratio = op->attention.ratio,
@@ -39,7 +39,7 @@ static int64_t n_visible(const struct op *op, int32_t pos)
     return n + (n_chosen && n_entry > n_chosen ? n_chosen : n_entry);
 }
 
-/* Tokens that see no more positions than `all` have no scores. Each text's keys are read once. */
+/* Counts INDEX. Tokens that see no more positions than `all` need no scores. Each text's keys are read once. */
 static void count_index(struct op_counters *t, const struct op *op)
 {
     const struct tensor *k = &op->state[0].page;
@@ -57,7 +57,7 @@ static void count_index(struct op_counters *t, const struct op *op)
     t->n_float += (uint64_t)(n_seen * op->in[INDEX_Q].ne[0]);
 }
 
-/* Each text's cache is read once. */
+/* Counts ATTENTION. Each text's cache is read once. */
 static void count_attention(struct op_counters *t, const struct op *op)
 {
     const struct tensor *k = &op->state[ATTENTION_K].page, *v = &op->state[ATTENTION_V].page;
@@ -75,8 +75,8 @@ static void count_attention(struct op_counters *t, const struct op *op)
     t->n_float += (uint64_t)(n_seen * op->attention.n_head * (k->ne[0] + v->ne[0]));
 }
 
-/* The state of each run is read and written; three multiply-adds an element: s . k (SSM: s decay), s += k d,
- * s . q. */
+/* Counts DELTA and SSM. The state of each run is read and written, with three multiply-adds for each element and token:
+ * s . k (SSM: s decay), s += k d, s . q. */
 static void count_delta(struct op_counters *t, const struct op *op)
 {
     const int32_t *to = tensor_data(&op->in[DELTA_TO]);

@@ -1,13 +1,13 @@
-/* The CPU device. Operations run as they are enqueued, each as one or a few parallel loops of the pool; a fence is
- * therefore passed when it is made. */
+/* The CPU device. Operations run when they are enqueued, each as one or a few parallel loops of the pool, so that
+ * fences have always been passed. */
 #include <assert.h>
 #include <string.h>
 
 #include "backend/cpu_device_internal.h"
 #include "base/topology.h"
 
-/* Places each part near the threads that a loop over the parts gives it to. A buffer of fewer parts than nodes is
- * interleaved over all nodes. */
+/* Binds each part to the memory node of the threads that get it in a loop over the parts. A buffer with fewer parts
+ * than nodes is interleaved over all nodes. */
 static void place_buffer(struct cpu *c, struct buffer *buf, int64_t n_part)
 {
     int n_node = pool_n_node(c->pool);
@@ -23,7 +23,7 @@ static void place_buffer(struct cpu *c, struct buffer *buf, int64_t n_part)
     }
 }
 
-/* A buffer like `d`, which has no memory yet. */
+/* Creates a copy of *d, which has no memory yet. */
 static err_code open_buffer(struct backend *b, const struct buffer *d, int64_t n_part, struct buffer **out,
                             struct err *e)
 {
@@ -65,7 +65,7 @@ static err_code cpu_buffer_reserve(struct backend *b, size_t n_bytes, size_t uni
 
 static bool cpu_buffer_commit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
 {
-    assert(buf->is_reserved && off_bytes % BUFFER_ALIGN == 0 && off_bytes + n_bytes <= buf->n_bytes);
+    assert(buf->is_reserved && off_bytes % mem_page_bytes() == 0 && off_bytes + n_bytes <= buf->n_bytes);
     if (!cpu_commit(cpu_of(b), n_bytes, buf->tag))
         return false;
     buf->n_committed += n_bytes;
@@ -74,7 +74,7 @@ static bool cpu_buffer_commit(struct backend *b, struct buffer *buf, size_t off_
 
 static void cpu_buffer_decommit(struct backend *b, struct buffer *buf, size_t off_bytes, size_t n_bytes)
 {
-    assert(off_bytes % BUFFER_ALIGN == 0 && n_bytes <= buf->n_committed);
+    assert(off_bytes % mem_page_bytes() == 0 && n_bytes <= buf->n_committed);
     cpu_decommit(cpu_of(b), buf->base + off_bytes, n_bytes, buf->tag);
     buf->n_committed -= n_bytes;
 }

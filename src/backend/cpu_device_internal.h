@@ -1,4 +1,4 @@
-/* What the CPU device is made of: the functions of its table, beside those in cpu_device.c (vtable.h). */
+/* The functions in the CPU device's table (vtable.h) that are not in cpu_device.c. */
 #ifndef BACKEND_CPU_DEVICE_INTERNAL_H
 #define BACKEND_CPU_DEVICE_INTERNAL_H
 

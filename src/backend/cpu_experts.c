@@ -1,5 +1,5 @@
-/* EXPERTS: the routed experts' products, by direct or sorted dispatch (docs/architecture.md). Both compute the same
- * rows and give the same bits. */
+/* EXPERTS: the products of routed experts, by direct or sorted dispatch (docs/architecture.md), which give the same
+ * bits. */
 #include <stdatomic.h>
 #include <string.h>
 
@@ -17,8 +17,8 @@ struct expert_loop {
     const struct op *op;
     struct slot_pool *slot_pool;
     struct expert_plan plan;
-    struct expert_cut cut;                /* of the matrices at hand */
-    struct kernel_act x[EXPERT_N_MATRIX]; /* what each is multiplied by: tokens, or rows of the plan when sorted */
+    struct expert_cut cut;                /* how the current matrices are divided */
+    struct kernel_act x[EXPERT_N_MATRIX]; /* the activations for each matrix: by token, or when sorted by plan row */
     float *hidden;    /* [n_pair][n_hidden] what down is multiplied by; direct: first gate's products */
     char *pack_tiles; /* for each thread; NULL: no expert's matrix is raw */
     size_t pack_tile_bytes;
@@ -39,7 +39,7 @@ static void pack_rows(const struct expert_loop *x, const struct expert_item *it,
                        x->pack_tiles + (size_t)thread * x->pack_tile_bytes);
 }
 
-/* Notes that all rows of these matrices of the items are packed. */
+/* Notes that these matrices of all items have been packed. */
 static void note_packed(const struct expert_loop *x, enum expert_matrix first, enum expert_matrix last)
 {
     for (int64_t i = 0; x->pack_tiles && i < x->plan.n_item; i++)
@@ -65,7 +65,7 @@ static void expert_product(const struct expert_loop *x, const struct expert_task
                                     .y = y - (s->row0 - node_row0),
                                     .ldy = chunk_rows,
                                     .how = cpu_how(x->c, d->type[which], m)};
-    if (pool_is_cancelled(x->c->pool)) /* what must be packed is packed nevertheless */
+    if (pool_is_cancelled(x->c->pool)) /* packing must go on even then, as items count as packed afterwards */
         return;
     x->c->kernels->matmul[d->type[which]->type](&a);
     const float *bias = tensor_data(&x->op->vec[which]);
@@ -89,8 +89,8 @@ static void weigh(const struct expert_loop *x, int64_t row, int64_t m, float *ga
         }
 }
 
-/* out = act(gate) * up of n rows of experts with a gate; else of either's part of the hidden rows, `out` being gate's.
- */
+/* out = act(gate) * up for n elements of a hidden row. Experts without a gate: act(y) * y for n elements of each half
+ * of the hidden row, where `out` lies in the first half. */
 static void activate(const struct expert_loop *x, float *out, const float *gate, const float *up, int64_t n)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
@@ -208,7 +208,7 @@ static void pack_item(void *arg, size_t task, int thread)
         pack_rows(x, it, which, 0, slot_matrix_rows(&x->slot_pool->d, which), thread);
 }
 
-/* A place for the hidden rows when they are rounded; floats stay where they are. */
+/* Makes room for the rounded hidden rows; floats stay where they are. False when out of memory. */
 static bool place_hidden(struct expert_loop *x)
 {
     const struct slot_pool_desc *d = &x->slot_pool->d;
@@ -228,7 +228,7 @@ static bool run_direct(struct expert_loop *x)
     x->direct.ld_up = slot_n_hidden(d);
     if (!place_hidden(x))
         return false;
-    if (x->pack_tiles && x->op->in[EXPERTS_X].ne[1] > 1) { /* items may share an expert, which is packed before */
+    if (x->pack_tiles && x->op->in[EXPERTS_X].ne[1] > 1) { /* items may share an expert, so packing comes first */
         pool_run(x->c->pool, EXPERT_N_MATRIX * (size_t)x->plan.n_item, pack_item, x);
         note_packed(x, EXPERT_GATE, EXPERT_DOWN);
     }
@@ -258,7 +258,7 @@ static void gather_row(void *arg, size_t row, int thread)
     cpu_act_copy_row(&g->to, (int64_t)row, &g->from, g->plan->pair_of_row[row] / g->plan->n_used);
 }
 
-/* Rounds the tokens to what a matrix takes; sorted, they are then gathered in the order of the plan's rows. */
+/* Rounds the tokens for a matrix. In sorted dispatch they are then gathered in the order of the plan's rows. */
 static bool prepare_input(struct expert_loop *x, enum quant_act kind, struct kernel_act *out)
 {
     const struct tensor *in = &x->op->in[EXPERTS_X];
@@ -287,7 +287,7 @@ static bool prepare_inputs(struct expert_loop *x)
     return up == gate || prepare_input(x, up, &x->x[EXPERT_UP]);
 }
 
-/* Room for what threads pack, if any matrix is raw. */
+/* Makes room for the rows that threads pack, if any matrix is raw. False when out of memory. */
 static bool prepare_packing(struct expert_loop *x)
 {
     bool is_raw = false;
@@ -317,7 +317,7 @@ static void count_experts(const struct expert_loop *x)
                               !x->plan.items[i].is_again, x->plan.items[i].n);
 }
 
-/* Gives what down was multiplied by to who asked for it. */
+/* Copies what down was multiplied by to the second output, if there is one. */
 static void give_hidden(const struct expert_loop *x)
 {
     int64_t n = slot_n_hidden(&x->slot_pool->d);

@@ -26,14 +26,14 @@ size_t expert_plan_bytes(const struct expert_choice *choice)
     return items_bytes(choice) + pairs_bytes(choice) + by_expert_bytes;
 }
 
-/* The slot of a pair's expert; -1: it is not computed. */
+/* The slot of a pair's expert; -1: the pair is not computed. */
 static int32_t slot_of(const struct expert_choice *choice, int64_t pair)
 {
     int32_t expert = choice->ids[pair];
     return expert < 0 ? -1 : choice->slots[expert];
 }
 
-/* Direct: one item for each pair whose expert has a slot, in token and rank order. seen: [n_expert] to work in */
+/* Direct: one item for each pair whose expert has a slot, by token and rank. seen: [n_expert], work space */
 static void plan_direct(struct expert_plan *p, const struct expert_choice *choice, int32_t *seen)
 {
     memset(seen, 0, (size_t)choice->n_expert * sizeof *seen);
@@ -49,7 +49,7 @@ static void plan_direct(struct expert_plan *p, const struct expert_choice *choic
     p->n_pair = p->n_item;
 }
 
-/* Sorted: histogram, prefix sum, scatter; one item for each expert that has pairs. first: [n_expert + 1] to work in */
+/* Sorted: one item for each expert that has pairs, by counting sort. first: [n_expert + 1], work space */
 static void plan_sorted(struct expert_plan *p, const struct expert_choice *choice, int32_t *first)
 {
     const int32_t *ids = choice->ids, *slots = choice->slots;

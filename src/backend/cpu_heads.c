@@ -1,4 +1,5 @@
-/* A matrix for each head: the way of latent attention's queries into the latent space, and of its results out of it. */
+/* HEADS, a matrix for each head: moves the queries of latent attention into the latent space, and its results out of
+ * it. */
 #include <assert.h>
 #include <string.h>
 

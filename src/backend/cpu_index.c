@@ -1,7 +1,7 @@
-/* INDEX: for each token the positions that its attention will see, or for each of its heads the blocks. Scores of a
- * page are products of the float kernels; those of a token are a row of ranks, or one for each head, from which the
- * best are picked. Tokens that see no more than there is room for have none. Tokens are taken together as far as their
- * rows fit in RANK_BYTES. */
+/* INDEX: chooses for each token the positions that its attention will see, or for each of its heads the blocks. The
+ * scores of a page are computed with the float kernels and kept as integers of the same order (ranks), in one row for
+ * each token, or for each head of it; then the best are picked. Tokens that see no more than they may choose need no
+ * scores. As many tokens are taken together as have rows that fit in RANK_BYTES. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -14,15 +14,16 @@ enum { RANK_BYTES = 16 << 20 };
 struct index_loop {
     struct cpu *c;
     const struct op *op;
-    int64_t dim, n_head, k; /* of a key; of queries; what is chosen at most, in each list */
-    int64_t list_len;       /* numbers of a list: k, or the positions that k entries stand for */
-    int64_t t0, n_t;        /* the tokens at hand, all of one text */
-    int64_t ratio;          /* positions of the text for each of the cache's, which are what is meant below */
-    int64_t block;          /* positions of a block, where blocks are chosen; else 1 */
-    int64_t n_list;         /* lists of a token: n_head where blocks are chosen, else 1 */
-    int64_t n_pos;          /* positions that the last of them sees */
-    uint32_t *ranks;        /* of scores, [n_t][n_list][rank_stride] */
-    float *work;            /* for each thread: a page's keys, its products with a token's queries */
+    int64_t dim, n_head; /* elements of a key; heads of queries */
+    int64_t k;           /* the most positions, entries or blocks that each list chooses */
+    int64_t list_len;    /* numbers of a list: k, or the positions that k entries stand for */
+    int64_t t0, n_t;     /* the current tokens, all of one text */
+    int64_t ratio;       /* positions of the text for each position of the cache; below, positions are the cache's */
+    int64_t block;       /* positions of a block, if blocks are chosen; else 1 */
+    int64_t n_list;      /* lists of a token: n_head if blocks are chosen, else 1 */
+    int64_t n_pos;       /* positions that the last of the current tokens sees */
+    uint32_t *ranks;     /* scores as integers of the same order, [n_t][n_list][rank_stride] */
+    float *work;         /* for each thread: a page's keys, and its products with a token's queries */
 };
 
 /* How many positions a token sees. */
@@ -41,13 +42,13 @@ static int64_t n_pages(int64_t n_pos)
     return (n_pos + ATTENTION_BLOCK - 1) / ATTENTION_BLOCK;
 }
 
-/* How many blocks, or positions, n_pos positions are. */
+/* How many blocks, or positions where these are chosen, there are in n_pos positions. */
 static int64_t n_choice(const struct index_loop *l, int64_t n_pos)
 {
     return (n_pos + l->block - 1) / l->block;
 }
 
-/* Of the ranks of n_pos positions, whole pages. */
+/* The ranks in a row for n_pos positions: those of whole pages. */
 static int64_t rank_stride(const struct index_loop *l, int64_t n_pos)
 {
     return n_choice(l, n_pages(n_pos) * ATTENTION_BLOCK);
@@ -64,7 +65,7 @@ static int64_t work_elems(const struct index_loop *l)
     return ATTENTION_BLOCK * (l->dim + l->n_head);
 }
 
-/* A page's keys as a matrix of floats or halves. */
+/* A page's keys as a matrix of F32 or F16. */
 static const void *page_keys(const struct index_loop *l, int64_t page, float *work, enum quant_type *type)
 {
     const struct paged *s = &l->op->state[0];
@@ -78,7 +79,7 @@ static const void *page_keys(const struct index_loop *l, int64_t page, float *wo
     return work;
 }
 
-/* A score as a number that is in the same order; NaN is the lowest. */
+/* Maps a score to an integer, keeping the order; NaN is the lowest. */
 static uint32_t order_of(float score)
 {
     uint32_t bits;
@@ -89,7 +90,7 @@ static uint32_t order_of(float score)
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* ranks[r] stands for the sum over heads, ascending, of weights[head] (NULL: 1) * relu(product[head][r]). product is
+/* ranks[r] = the rank of the sum over heads, ascending, of weights[head] (NULL: 1) * relu(product[head][r]). product is
  * overwritten. */
 static void rank_positions(const struct kernels *kern, const float *weights, float *product, int64_t n_head,
                            uint32_t *ranks)
@@ -103,8 +104,8 @@ static void rank_positions(const struct kernels *kern, const float *weights, flo
         ranks[r] = order_of(sum[r]);
 }
 
-/* A block's rank for a head stands for the largest product with a position that the token sees, of those from p0 on and
- * of those before it that are in the block. Blocks that are seen in any case are above all scores. */
+/* Updates a block's rank for each head with the products of the page that begins at p0: it is the rank of the largest
+ * product with a position of the block that the token sees. Blocks that are always chosen rank above all scores. */
 static void rank_block(const struct index_loop *l, int64_t t, int64_t p0, const float *product)
 {
     int64_t block = p0 / l->block, n = min_i64(n_seen(l, t) - p0, ATTENTION_BLOCK);
@@ -118,7 +119,8 @@ static void rank_block(const struct index_loop *l, int64_t t, int64_t p0, const 
     }
 }
 
-/* A page's scores for all tokens at hand that see of it; positions that they don't see have some score, too. */
+/* Computes a page's scores for all current tokens that see a part of it. Positions that they don't see get some score,
+ * too, which nobody reads. */
 static void score_page(const struct index_loop *l, int64_t page, int thread)
 {
     int64_t p0 = page * ATTENTION_BLOCK;
@@ -147,7 +149,7 @@ static void score_page(const struct index_loop *l, int64_t page, int thread)
     }
 }
 
-/* Pages that a task takes: those of a block, one after the other. */
+/* The number of pages of a task: those of a block. */
 static int64_t task_pages(const struct index_loop *l)
 {
     return n_pages(l->block);
@@ -161,8 +163,8 @@ static void score_task(void *arg, size_t task, int thread)
         score_page(l, page, thread);
 }
 
-/* The k-th largest of n ranks, n >= k, and how many of those that equal it are among the k: digit by digit, the highest
- * first. */
+/* Finds the k-th largest of n >= k ranks, and how many ranks that equal it are among the k largest. It finds one digit
+ * after the other, the highest first. */
 static uint32_t find_kth(const uint32_t *ranks, int64_t n, int64_t k, int64_t *n_equal)
 {
     enum { DIGIT_BITS = 8, N_DIGIT = 1 << DIGIT_BITS };
@@ -182,8 +184,8 @@ static uint32_t find_kth(const uint32_t *ranks, int64_t n, int64_t k, int64_t *n
     return kth;
 }
 
-/* Turns the n entries that `out` begins with into their positions, and adds those behind the last of n_entry entries.
- * Returns how many that are. */
+/* Replaces the n entries at the beginning of `out` by their positions, and adds the positions behind the last of
+ * n_entry entries. Returns how many positions there are. */
 static int64_t spread(const struct index_loop *l, int64_t t, int32_t *out, int64_t n, int64_t n_entry)
 {
     int64_t pos = ((const int32_t *)tensor_data(&l->op->in[INDEX_POS]))[t];
@@ -196,7 +198,8 @@ static int64_t spread(const struct index_loop *l, int64_t t, int32_t *out, int64
     return n;
 }
 
-/* A list of a token: all that it chooses from where that fits, else the best, of equal ones the first. */
+/* Makes one list of a token: everything that it chooses from if that fits, else the best, of equally good ones the
+ * first. */
 static void choose_task(void *arg, size_t i, int thread)
 {
     const struct index_loop *l = arg;
@@ -219,7 +222,7 @@ static void choose_task(void *arg, size_t i, int thread)
         out[n_out++] = l->op->index.spreads ? INT32_MAX : -1;
 }
 
-/* Takes tokens of one text from t0 on, as many as fit. */
+/* Processes tokens of one text from t0 on, as many as fit. False when out of memory. */
 static bool index_tokens(struct index_loop *l)
 {
     int64_t m = l->op->in[INDEX_Q].ne[1], most = RANK_BYTES / (int64_t)sizeof(uint32_t);

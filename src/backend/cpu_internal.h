@@ -20,25 +20,25 @@ struct buffer {
 struct weight {
     const struct quant_info *type;
     enum quant_layout layout;
-    int64_t k, n_row; /* row length, rows */
+    int64_t k, n_row; /* elements of a row, and rows */
     void *data;
     size_t n_bytes;
-    const char *observed; /* the tensor's name; NULL: not to be observed */
+    const char *observed; /* the tensor's name for observers; NULL: it is not to be observed */
 };
 
-/* What a block of scratch is for. An operation asks for as many bytes as it needs; a block grows when more are asked
- * for, and is kept, so that decoding allocates nothing after its first step. */
+/* The blocks of scratch memory, by use. A block grows when an operation needs more of it, and is kept, so that decoding
+ * allocates nothing after its first step. */
 enum cpu_scratch {
     SCRATCH_ACT,                                   /* activations rounded for a product: a block for each kind */
     SCRATCH_ACT_H = SCRATCH_ACT + QUANT_N_ACT,     /* the same for the experts' hidden rows */
-    SCRATCH_GATHER = SCRATCH_ACT_H + QUANT_N_ACT,  /* the same for tokens in expert order */
+    SCRATCH_GATHER = SCRATCH_ACT_H + QUANT_N_ACT,  /* the same for tokens that are sorted by expert */
     SCRATCH_HIDDEN = SCRATCH_GATHER + QUANT_N_ACT, /* experts' hidden rows; DELTA's and SSM's q, k and gates */
-    SCRATCH_ORDER,                                 /* the experts' plan */
+    SCRATCH_ORDER,                                 /* the plan of EXPERTS (struct expert_plan) */
     SCRATCH_LOGITS,                                /* router logits */
-    SCRATCH_UNITS,                                 /* how attention is cut */
-    SCRATCH_SPANS,                                 /* tokens' softmaxes over spans of positions */
-    SCRATCH_THREAD,                                /* a share for each thread */
-    SCRATCH_PACK,                                  /* for each thread: 16 rows of an expert's matrix */
+    SCRATCH_UNITS,                                 /* the units of work that ATTENTION is divided into */
+    SCRATCH_SPANS,                                 /* ATTENTION's softmaxes over spans; INDEX's scores */
+    SCRATCH_THREAD,                                /* work space of each thread */
+    SCRATCH_PACK,                                  /* for each thread: 16 rows of an expert's matrix to be packed */
     N_SCRATCH
 };
 
@@ -47,7 +47,7 @@ struct cpu {
     struct pool *pool;             /* borrowed */
     const struct kernels *kernels; /* borrowed */
     struct cpu_tuning tuning;
-    struct err error; /* the first since the last report */
+    struct err error; /* the first one since the last report */
     uint64_t n_fence;
     size_t n_placed; /* blocks of rounded activations so far */
     struct backend_counters counters;
@@ -55,11 +55,11 @@ struct cpu {
         void *p;
         size_t n_bytes;
     } scratch[N_SCRATCH];
-    size_t missing_bytes; /* of the scratch that the running operation could not have below the limit on memory */
+    size_t missing_bytes; /* scratch that the running operation needed but could not get below the limit on memory */
     atomic_size_t held_bytes[MEM_N_TAG];
 };
 
-/* Below this many elements a parallel loop costs more than it saves. */
+/* With fewer elements than this a parallel loop costs more than it saves. */
 enum { CPU_SERIAL_ELEMS = 16384 };
 
 static inline struct cpu *cpu_of(struct backend *b)
@@ -112,7 +112,8 @@ static inline void cpu_act_mul(const struct kernels *k, enum act_fn act, float l
         k->act_mul(fns[act], limit, y, gate, up, n);
 }
 
-/* The functions of base/mem.h, whose bytes count as this device's, too. For all of its memory. Thread-safe. */
+/* The functions of base/mem.h, which also count the bytes as held by this device. All of its memory comes from these.
+ * Thread-safe. */
 void *cpu_map(struct cpu *c, size_t n_bytes, enum mem_tag tag);
 void cpu_unmap(struct cpu *c, void *p, size_t n_bytes, enum mem_tag tag);
 MUST_USE bool cpu_commit(struct cpu *c, size_t n_bytes, enum mem_tag tag);
@@ -120,16 +121,17 @@ void cpu_decommit(struct cpu *c, void *p, size_t n_bytes, enum mem_tag tag);
 void cpu_unreserve(struct cpu *c, void *p, size_t n_bytes, size_t n_committed, enum mem_tag tag);
 size_t cpu_held_bytes(struct backend *b, enum mem_tag tag);
 
-/* At least n_bytes, 64-byte aligned, contents undefined; NULL when out of memory, and the operation then ends without
- * having changed anything that it reads: it runs once more when memory has been reclaimed (cpu_enqueue). */
+/* A block of at least n_bytes, 64-byte aligned, with undefined contents. NULL when out of memory: the operation must
+ * then return without having changed anything that it reads, as it is run again after memory has been reclaimed
+ * (cpu_enqueue). */
 void *cpu_scratch(struct cpu *c, enum cpu_scratch id, size_t n_bytes);
-void cpu_scratch_release(struct cpu *c); /* all blocks */
+void cpu_scratch_release(struct cpu *c); /* frees all blocks */
 
-/* The first of a matrix's n_row rows that a node's threads compute (and whose memory it has), at the beginning of a
- * group of LAYOUT_R16_ROWS; of node pool_n_node: n_row. */
+/* Rows of a matrix are shared out to the memory nodes, in groups of LAYOUT_R16_ROWS: the first of n_row rows that lies
+ * on a node and is computed by its threads. For node pool_n_node it is n_row. */
 int64_t cpu_node_row(const struct cpu *c, int node, int64_t n_row);
 
-/* How weights of a type meet m tokens. */
+/* How the kernels should multiply weights of a type by m tokens. */
 static inline struct kernel_how cpu_how(const struct cpu *c, const struct quant_info *type, int64_t m)
 {
     const struct cpu_tuning *t = &c->tuning;
@@ -138,7 +140,7 @@ static inline struct kernel_how cpu_how(const struct cpu *c, const struct quant_
                                .panels_from = t->panels_from[type->type]};
 }
 
-/* Bytes of n_row rows of k weights as this device's kernels want them; n_row: a multiple of 16, or all of a matrix. */
+/* Bytes of n_row rows of k weights in this device's layout. n_row is a multiple of 16, or all rows of a matrix. */
 size_t cpu_packed_bytes(const struct cpu *c, const struct quant_info *type, int64_t n_row, int64_t k);
 
 #endif

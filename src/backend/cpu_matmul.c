@@ -1,4 +1,4 @@
-/* Products: matrices that share an input share its rounding and the loop over their rows. */
+/* Products. Matrices with the same input share its rounding and the loop over their rows. */
 #include "backend/cpu_matmul_internal.h"
 
 #include <assert.h>
@@ -10,9 +10,10 @@
 
 int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t k, int64_t m)
 {
-    /* one token's products cost what their weights' bytes cost, and each task begins by waiting for memory; tasks of
-     * many tokens end at so many multiply-adds, as threads wait for the last one. A matrix unit's kernels begin each
-     * panel of the activations alone, before vectors and tiles work side by side, which pays in larger tasks only. */
+    /* A product of one token takes as long as reading its weights, and each task begins with waiting for memory, so
+     * tasks are large. Tasks of many tokens have a limited number of multiply-adds, as threads wait for the last one to
+     * end. Kernels of a matrix unit prepare each panel of the activations before vectors and tiles work side by side,
+     * which pays only in larger tasks. */
     enum { TASKS_PER_THREAD = 8, MIN_ROWS = 64, MIN_WEIGHTS = 1 << 15, LEAST_TILES = 8 };
     int64_t most_products = c->kernels->peak_tiles && m >= LEAST_TILES ? 1 << 27 : 1 << 23;
     int64_t n_task = (int64_t)pool_n_used(c->pool) * TASKS_PER_THREAD;
@@ -23,7 +24,7 @@ int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t k, int64_t m)
     return (rows + LAYOUT_R16_ROWS - 1) / LAYOUT_R16_ROWS * LAYOUT_R16_ROWS;
 }
 
-/* Rows [row0, row1) of a product's matrix, which lie on one memory node and are cut into tasks. */
+/* Rows [row0, row1) of a product's matrix, which lie on one memory node and are divided into tasks. */
 struct matmul_run {
     int product;
     int64_t row0, row1;
@@ -33,7 +34,7 @@ struct matmul_run {
 struct matmul_loop {
     const struct cpu *c;
     const struct cpu_product *products;
-    struct kernel_act x[QUANT_N_ACT]; /* of the kinds that the matrices take */
+    struct kernel_act x[QUANT_N_ACT]; /* the activations in each kind that the matrices take */
     int64_t m, chunk_rows;
     int n_run;
     struct matmul_run runs[OP_MAX_OUT * TOPOLOGY_MAX_NODE]; /* the first node's of all products, then the next one's */
@@ -68,7 +69,7 @@ static void matmul_chunk(void *arg, size_t task, int thread)
     }
 }
 
-/* Cuts the rows of n products into tasks and runs them. */
+/* Divides the rows of n products into tasks and runs them. */
 static void run_matmul(struct cpu *c, struct matmul_loop *l, int n)
 {
     size_t first[TOPOLOGY_MAX_NODE + 1], n_task = 0;
@@ -89,7 +90,7 @@ static void run_matmul(struct cpu *c, struct matmul_loop *l, int n)
 
 bool cpu_matmul(struct cpu *c, const struct cpu_product *products, int n, const float *x, int64_t m)
 {
-    struct matmul_loop l; /* not zeroed: few of its runs are used mostly */
+    struct matmul_loop l; /* not zeroed, as mostly few of its runs are used */
     bool ready[QUANT_N_ACT] = {false};
     int64_t n_row = 0, k = products[0].w->k;
     l.c = c;

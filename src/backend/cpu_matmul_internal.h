@@ -1,11 +1,11 @@
-/* Products of weights and activations, cut into tasks. */
+/* Products of weights and activations, divided into tasks. */
 #ifndef BACKEND_CPU_MATMUL_INTERNAL_H
 #define BACKEND_CPU_MATMUL_INTERNAL_H
 
 #include "backend/cpu_internal.h"
 
-/* Rows that a task of a product takes on: a multiple of 16, enough to be worth handing out, few enough that threads
- * finish together. n_row: rows in all; k: their length; m: tokens that meet them. */
+/* The number of rows in a task of a product: a multiple of 16, large enough to be worth a task, and small enough that
+ * all threads finish at about the same time. n_row: rows in all; k: their length; m: tokens. */
 int64_t cpu_chunk_rows(const struct cpu *c, int64_t n_row, int64_t k, int64_t m);
 
 /* y [m][w->n_row] = w . x + bias */

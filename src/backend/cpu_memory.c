@@ -1,4 +1,4 @@
-/* What the device holds, scratch, and the rows of a matrix that lie on each memory node. */
+/* The device's ledger of memory, its scratch, and the rows of a matrix that lie on each memory node. */
 #include <assert.h>
 
 #include "backend/cpu_internal.h"

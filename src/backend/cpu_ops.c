@@ -1,4 +1,4 @@
-/* Which function runs an operation, and what happens when it finds no scratch. */
+/* Calls the function for an operation, again if it found no scratch memory. */
 #include <assert.h>
 
 #include "backend/cpu_counters_internal.h"
@@ -37,8 +37,8 @@ static cpu_op_fn *const op_fns[OP_N_KIND] = {
     [OP_RESIDUALS] = cpu_op_residuals,
 };
 
-/* Scratch grows with the batch, and experts' slots may be closed to make room for it. So memory is reclaimed between
- * operations only, and an operation that lacked scratch runs once more. */
+/* Scratch grows with the batch, and experts' slots may be closed to make room for it. This must not happen during an
+ * operation: memory is reclaimed behind an operation that lacked scratch, and the operation is then run again. */
 void cpu_enqueue(struct backend *b, const struct op *op)
 {
     struct cpu *c = cpu_of(b);

@@ -1,13 +1,14 @@
-/* Recurrent layers: the causal convolution, the gated delta rule and state spaces. Tokens are taken one after the
- * other, so chunks don't change a bit; channels, heads and value dimensions are independent and run in parallel. A task
- * takes its part of all runs in order, as one may begin where another has ended. */
+/* Recurrent layers: the causal convolution, the gated delta rule and state spaces. Tokens are processed one after the
+ * other, so that results don't depend on how a text is divided into batches; channels, heads and value dimensions are
+ * independent and run in parallel. A task takes its part of all runs in order, as a run may begin with the state that
+ * another one has left. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
 
 #include "backend/cpu_ops_internal.h"
 
-/* Rows that follow each other in one text, and the pages of the state that they begin with and leave. */
+/* Neighbouring rows of one text, and the pages of the states that they begin with and leave. */
 struct run {
     int64_t row0, n;
     int32_t from, to; /* from: -1 for zeros */
@@ -30,7 +31,8 @@ struct conv_loop {
     int64_t chunk; /* channels in a task */
 };
 
-/* Puts n_channel channels of the state that a run begins with, [n_past][n], into the page that it leaves. */
+/* Copies n_channel channels of the state that a run begins with, [n_past][n], to the page that it leaves its state
+ * in. */
 static float *begin_past(const struct paged *state, const struct run *r, int64_t c0, int64_t n_channel)
 {
     int64_t n = state->page.ne[0], n_past = state->page.ne[1];
@@ -90,7 +92,7 @@ void cpu_op_conv(struct cpu *c, const struct op *op)
     pool_run(c->pool, (size_t)((n + l.chunk - 1) / l.chunk), conv_task, &l);
 }
 
-/* DELTA and SSM, which differ in what becomes of q, k and beta, and in the kernel. */
+/* DELTA and SSM, which differ in how q, k and beta are prepared, and in the kernel. */
 struct delta_loop {
     struct cpu *c;
     const struct op *op;
@@ -102,7 +104,7 @@ struct delta_loop {
     bool is_space;   /* SSM */
 };
 
-/* q and k of one head and token, which DELTA takes of length 1 (q also scaled). */
+/* Prepares q or k of one head and token: DELTA norms them to length 1, and scales q. */
 static void prepare_qk(const struct delta_loop *d, const float *x, bool is_k, float *y)
 {
     float root = 1 / sqrtf((float)d->dk), scale = is_k ? root : root * root;
@@ -116,7 +118,7 @@ static void prepare_qk(const struct delta_loop *d, const float *x, bool is_k, fl
         y[j] = y[j] * scale;
 }
 
-/* The decay of a head that has the same one at all rows. */
+/* Computes the decay of a head that has the same one at all rows. */
 static void find_fixed_decay(const struct delta_loop *d, int64_t head, int64_t i)
 {
     float *decay = d->decay + head * d->m + i, sum;
@@ -125,7 +127,7 @@ static void find_fixed_decay(const struct delta_loop *d, int64_t head, int64_t i
     d->beta[head * d->m + i] = 1;
 }
 
-/* The decays of a head at row i, and the beta of a state space, which is the softplus that its decay is made of. */
+/* Computes the decays of a head at row i, and the beta of a state space, which is the softplus in its decay. */
 static void find_decays(const struct delta_loop *d, int64_t head, int64_t i)
 {
     enum { AT_ONCE = 64 };
@@ -150,7 +152,7 @@ static void find_decays(const struct delta_loop *d, int64_t head, int64_t i)
     kern->exp_sum(decay, decay, 0, d->n_decay, &sum);
 }
 
-/* Prepares one token: q and k of each head, beta and, of heads that have one, the decay. */
+/* Prepares one token: q and k of each head, beta, and the decay if heads have only one. */
 static void delta_prepare(void *arg, size_t t, int thread)
 {
     const struct delta_loop *d = arg;
@@ -174,14 +176,14 @@ static void delta_prepare(void *arg, size_t t, int thread)
     }
 }
 
-/* The decays of one head and token, where there are so many that they are work of their own. */
+/* Computes the decays of one head and token, where a head has many. */
 static void delta_decays(void *arg, size_t task, int thread)
 {
     const struct delta_loop *d = arg;
     find_decays(d, (int64_t)task % d->n_head_v, (int64_t)task / d->n_head_v);
 }
 
-/* Puts value dimensions [v0, v1) of the state that a run begins with into the page that it leaves. */
+/* Copies value dimensions [v0, v1) of the state that a run begins with to the page that it leaves its state in. */
 static float *begin_delta(const struct paged *state, const struct run *r, int64_t head, int64_t v0, int64_t v1)
 {
     int64_t dk = state->page.ne[0];
@@ -194,12 +196,11 @@ static float *begin_delta(const struct paged *state, const struct run *r, int64_
     return s;
 }
 
-/* Value dimensions of a task, and tokens that they are taken through together, whose queries and keys the caches keep
- * meanwhile. */
+/* The value dimensions of a task, and the tokens of a kernel's call, whose queries and keys fit into the caches. */
 enum { DELTA_CHUNK = 32, DELTA_BLOCK = 32 };
 
-/* n numbers of each of n_row rows of x, from element `at` on, put together. Values and results lie so while a kernel
- * has them: rows of all heads are so far apart that caches have place for few. */
+/* Gathers n numbers, from element `at` on, of each of n_row rows of x. Kernels get values and results in this form, as
+ * whole rows, with all heads, are so far apart that few fit into the caches. */
 static void gather(const struct tensor *x, int64_t row, int64_t n_row, int64_t at, int64_t n, float *out)
 {
     for (int64_t t = 0; t < n_row; t++)
@@ -213,7 +214,7 @@ static void scatter(const float *from, const struct tensor *x, int64_t row, int6
         memcpy(tensor_row(x, row + t) + at, from + t * n, (size_t)n * sizeof *from);
 }
 
-/* Value dimensions [v0, v1) of a head, through a run. */
+/* Runs value dimensions [v0, v1) of a head through a run. */
 static void delta_run(const struct delta_loop *d, const struct run *r, int64_t head, int64_t v0, int64_t v1)
 {
     const struct op *op = d->op;
@@ -264,7 +265,7 @@ static void delta_task(void *arg, size_t task, int thread)
     }
 }
 
-/* Value dimensions [v0, v1) of a selective state space, through a run, and their steps. */
+/* Runs value dimensions [v0, v1) of a selective state space through a run, after computing their steps. */
 static void scan_run(const struct delta_loop *d, const struct run *r, int64_t v0, int64_t v1)
 {
     const struct op *op = d->op;

@@ -4,7 +4,7 @@
 #include "backend/cpu_device_internal.h"
 #include "backend/cpu_slots_internal.h"
 
-/* The image of n_ff rows of gate and up and n_embd rows of down. */
+/* Computes the image of an expert with n_ff rows of gate and up and n_embd rows of down. */
 static struct layout_image slot_image(const struct cpu *c, const struct slot_pool_desc *d, int64_t n_ff, int64_t n_embd)
 {
     struct layout_image image = {0};
@@ -29,11 +29,14 @@ bool cpu_slot_pool_image(struct backend *b, const struct slot_pool_desc *d, stru
     return true;
 }
 
-/* Slots that lie on one node can be read into. Bytes that were read may begin anywhere in their first block of
- * SLOT_ALIGN, so each matrix has room for one block more than in the image. */
+/* Slots that lie on one node can be read into directly. The bytes of a matrix may then begin anywhere in their first
+ * block of SLOT_ALIGN, so each matrix has room for one block more than in the image. A slot consists of whole pages, as
+ * each is closed by itself. */
 static size_t part_slot_bytes(const struct cpu *c, const struct slot_pool_desc *d, int node)
 {
-    return part_image(c, d, node).n_bytes + (pool_n_node(c->pool) == 1 ? EXPERT_N_MATRIX * SLOT_ALIGN : 0);
+    size_t page = mem_page_bytes(), n = part_image(c, d, node).n_bytes;
+    n += pool_n_node(c->pool) == 1 ? EXPERT_N_MATRIX * SLOT_ALIGN : 0;
+    return (n + page - 1) / page * page;
 }
 
 size_t cpu_slot_pool_slot_bytes(struct backend *b, const struct slot_pool_desc *d)
@@ -134,7 +137,7 @@ err_code cpu_slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_t s
     const struct slot_pool_desc *d = &slot_pool->d;
     const struct quant_info *type = d->type[rows->matrix];
     int64_t n_all = slot_matrix_rows(d, rows->matrix), k = slot_matrix_k(d, rows->matrix);
-    if (rows->row0 == 0 && rows->n_row > 0) /* of several threads, the one that fills the first row notes the place */
+    if (rows->row0 == 0 && rows->n_row > 0) /* if several threads fill the matrix, the one with row 0 notes its place */
         slot_pool->slots[slot][rows->matrix] = (struct slot_matrix){0};
     for (int i = 0; i < pool_n_node(c->pool); i++) {
         int64_t first = cpu_node_row(c, i, n_all), end = cpu_node_row(c, i + 1, n_all), row1 = rows->row0 + rows->n_row;

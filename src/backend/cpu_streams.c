@@ -1,6 +1,7 @@
-/* Residual streams of which there are several. Hyper-connections (arXiv 2512.24880): they are weighed and added up in
- * front of a block and mixed behind it, by weights of each token's own; and what brings embeddings of n-grams into
- * them. Attention over residuals: those of earlier layers and the current one are added up by a softmax. */
+/* Models with several residual streams. Hyper-connections (arXiv 2512.24880): the streams are weighted and added up in
+ * front of a block and mixed behind it, with weights that depend on the token. STREAMS_MATCH prepares embeddings of
+ * n-grams for being added to them. Attention over residuals: those of earlier layers and the current one are added up
+ * with softmax weights. */
 #include <math.h>
 #include <string.h>
 
@@ -27,8 +28,8 @@ static void normalize(float *x, int64_t step, int64_t n, float eps)
         x[i * step] = x[i * step] / sum;
 }
 
-/* The weights from each of n streams to each: rows, whose softmax is taken first, are of one from which. Sinkhorn's
- * algorithm makes columns and rows add up to 1, columns last. */
+/* Computes the weights [n][n] with which n streams are mixed; row j holds the weights of stream j in the new streams.
+ * After a softmax of each row, Sinkhorn's algorithm makes columns and rows add up to 1, columns last. */
 static void balance(const struct kernels *kern, const struct op *op, float *x, float scale, const float *base,
                     int64_t n)
 {
@@ -78,9 +79,9 @@ static void streams_in_row(void *arg, size_t t, int thread)
         kern->fma_scalar(y, x + i * n, mix[i], n);
 }
 
-enum { PIECE = 256 }; /* elements that stay in the first cache */
+enum { PIECE = 256 }; /* elements that are processed at a time, so that they stay in the first-level cache */
 
-/* The same where streams are gated element by element, or their mean is a plain one. */
+/* The same where streams are gated element by element, or are just averaged. */
 static void streams_gated_row(void *arg, size_t t, int thread)
 {
     static const float zeros[OP_MAX_STREAM] = {0};
@@ -115,7 +116,6 @@ void cpu_op_streams_in(struct cpu *c, const struct op *op)
                  op->in[STREAMS_IN_MIX].buffer && !op->in[STREAMS_IN_GATE].buffer ? streams_in_row : streams_gated_row);
 }
 
-/* Element by element over pieces. */
 static void streams_out_row(void *arg, size_t t, int thread)
 {
     const struct cpu_row_loop *l = arg;
@@ -150,7 +150,7 @@ void cpu_op_streams_out(struct cpu *c, const struct op *op)
     cpu_run_rows(c, op, op->in[STREAMS_OUT_Y].ne[1], tensor_n_elem(&op->out[0]) > CPU_SERIAL_ELEMS, streams_out_row);
 }
 
-/* The dot product of n elements: 16 chains of products, added up in a tree. */
+/* The dot product of n elements: 16 partial sums, added up in a tree. */
 static float dot(const float *a, const float *b, int64_t n)
 {
     enum { LANES = 16 };
@@ -190,7 +190,7 @@ void cpu_op_streams_match(struct cpu *c, const struct op *op)
                  streams_match_row);
 }
 
-/* Element by element over pieces, once all weights are known: out may be x. */
+/* All weights are computed before the first element is written, as out may be x. */
 static void residuals_row(void *arg, size_t t, int thread)
 {
     const struct cpu_row_loop *l = arg;

@@ -53,7 +53,7 @@ struct trial {
     struct kernel_how how;
     float *y; /* for each thread [m][n_row] */
     int64_t n_row;
-    atomic_int_least64_t took_ns; /* the threads' own time */
+    atomic_int_least64_t took_ns; /* processor time of all threads */
 };
 
 static void trial_piece(void *arg, size_t i, int thread)
@@ -83,7 +83,7 @@ static int64_t most_rows(const struct cpu_rows *pieces, size_t n)
     return most;
 }
 
-/* Rounded rows of ones: any will do, as products take the same time for all. */
+/* Makes rounded rows of ones: products take the same time for all numbers. */
 static bool trial_input(struct cpu *c, struct trial *t, int64_t k)
 {
     enum quant_act kind = kernels_act(c->kernels, t->pieces->type);

@@ -1,12 +1,13 @@
-/* Weights of the CPU device: read in parallel, packed for the kernels, near the threads that will use them. */
+/* Weights of the CPU device: they are read in parallel, packed for the kernels, and lie near the threads that use
+ * them. */
 #include <assert.h>
 #include <stdatomic.h>
 
 #include "backend/cpu_device_internal.h"
 #include "base/topology.h"
 
-/* About the bytes that a loading task reads at once: enough for the disk, and still in the processor's cache when they
- * are packed. */
+/* About how many bytes a loading task reads at once: enough for the drive, and few enough to be in the processor's
+ * cache when they are packed. */
 enum { LOAD_CHUNK_BYTES = 512 << 10 };
 
 struct weight_loading {
@@ -46,7 +47,7 @@ static void load_chunk(void *arg, size_t task, int thread)
                     n, l->put);
 }
 
-/* Rows of a loading task: whole groups of rows, and the same number of tasks for each thread. */
+/* The number of rows in a loading task: whole groups, and such that each thread gets the same number of tasks. */
 static int64_t load_rows(const struct cpu *c, int64_t n_row, size_t row_bytes)
 {
     int64_t n_thread = pool_n_used(c->pool), n_chunk = (int64_t)((size_t)n_row * row_bytes / LOAD_CHUNK_BYTES);
@@ -65,7 +66,7 @@ void cpu_weight_close(struct backend *b, struct weight *w)
     mem_free(w);
 }
 
-/* Places each row near the threads that will compute with it. */
+/* Binds each row to the memory node of the threads that will compute with it. */
 static void place_weight(struct cpu *c, struct weight *w)
 {
     int n_node = pool_n_node(c->pool);
@@ -76,8 +77,8 @@ static void place_weight(struct cpu *c, struct weight *w)
     }
 }
 
-/* Some F32 matrices, such as routers, were BF16 when the model was trained. Kept as BF16 they lose nothing: products
- * are the same to the bit (docs/numerics.md), and one token reads half of the bytes. */
+/* Some F32 matrices, such as routers, were BF16 when the model was trained. They are kept as BF16 without any loss:
+ * products are the same to the bit (docs/numerics.md), and half as many bytes are read. */
 struct narrowing {
     const struct weight *from;
     struct weight to;
@@ -118,7 +119,7 @@ static void narrow(struct cpu *c, struct weight *w, int64_t chunk_rows)
         *w = n.to;
 }
 
-/* Of F32 at least half, and all of it where narrowing would lose something. */
+/* The memory of an F32 matrix is between half of this and all of it (where narrowing would lose something). */
 size_t cpu_weight_bytes(struct backend *b, const struct weight_desc *d)
 {
     size_t n = 0;

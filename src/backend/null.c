@@ -1,5 +1,5 @@
-/* A device that holds nothing: its buffers, weights and slot pools are no more than their shapes. It counts what the
- * device that it asks would hold, and what operations would take there. */
+/* The null device: its buffers, weights and slot pools consist of their shapes only. It counts how much memory the
+ * device that it asks would hold, and how much work operations would be. */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,9 +21,9 @@ struct slot_pool {
 
 struct null_device {
     struct backend base;
-    struct backend *asked;        /* borrowed; NULL: nobody is asked */
-    struct err error;             /* the first since the last report */
-    size_t held_bytes[MEM_N_TAG]; /* that the asked device would hold, but for slots and scratch */
+    struct backend *asked;        /* borrowed; NULL: no device is asked */
+    struct err error;             /* the first one since the last report */
+    size_t held_bytes[MEM_N_TAG]; /* bytes that the asked device would hold, without slots and scratch */
     struct backend_counters counters;
 };
 
@@ -161,7 +161,7 @@ static err_code slot_fill(struct backend *b, struct slot_pool *slot_pool, int64_
 
 /* ---- operations ------------------------------------------------------------------------------------------------ */
 
-/* A sentence in the making. */
+/* A sentence that is being put together. */
 struct sentence {
     char text[ERR_TEXT_BYTES];
     size_t n;
@@ -184,7 +184,7 @@ static void say_shape(struct sentence *s, const char *before, const struct tenso
     say(s, before, text, NULL);
 }
 
-/* What is asked for, by the names that the model's file has for it. */
+/* Describes an operation with the names of its weights in the model's file. */
 static void describe(const struct op *op, struct sentence *s)
 {
     const char *before = " with ";
@@ -207,7 +207,8 @@ static void describe(const struct op *op, struct sentence *s)
         }
 }
 
-/* The products with weights, each of which is read once; experts and state depend on what is not known here. */
+/* Counts the products with weights, each of which is read once. Experts and state are not counted, as their work
+ * depends on the contents of tensors. */
 static void count(struct null_device *n, const struct op *op)
 {
     struct op_counters *t = &n->counters.op[op->kind];

@@ -1,5 +1,5 @@
-/* Showing an observer what weights are multiplied by, on any device: an operation's inputs are read back before it is
- * enqueued, and what experts' down matrices multiply behind it. */
+/* Shows an observer what weights are multiplied by, on any device: reads the inputs of an operation back before it is
+ * enqueued, and the inputs of experts' down matrices behind it. */
 #include "backend/vtable.h"
 
 /* What is read back. */
@@ -13,7 +13,7 @@ struct observing {
         void *p;
         size_t n_bytes;
     } host[N_READ];
-    struct err error; /* the first since the last report */
+    struct err error; /* the first one since the last report */
 };
 
 err_code backend_observe(struct backend *b, backend_observer *observer, void *user, struct err *e)
@@ -43,7 +43,7 @@ err_code observe_report(struct backend *b, struct err *e)
     return b->observing ? backend_report(&b->observing->error, e) : ERR_OK;
 }
 
-/* A tensor's elements; NULL: it is absent, or there is an error. */
+/* Reads a tensor's elements; NULL: it is absent, or there was an error. */
 static const void *read_back(struct backend *b, const struct tensor *t, int which)
 {
     struct observing *g = b->observing;
@@ -100,7 +100,7 @@ static void observe_heads(struct backend *b, const struct op *op)
                                               .scale = 1});
 }
 
-/* What an EXPERTS operation has been given, by pair of a token and an expert. */
+/* The inputs of an EXPERTS operation on the host. */
 struct pairs {
     const float *x, *weights, *hidden; /* weights NULL: 1; hidden NULL: they have not been computed */
     const int32_t *ids, *slots;
@@ -128,7 +128,7 @@ static void show_pairs(struct backend *b, const struct op *op, const struct pair
     }
 }
 
-/* Room on the device for what down is multiplied by. */
+/* Makes room on the device for what down is multiplied by. */
 static bool place_hidden(struct backend *b, const struct op *op, struct tensor *out)
 {
     struct observing *g = b->observing;

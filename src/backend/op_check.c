@@ -1,9 +1,9 @@
-/* What backend.h says of each operation's shapes and types, as code: the same for every device. */
+/* Checks the shapes and types of operations against what backend.h says, in the same way for every device. */
 #include <string.h>
 
 #include "backend/vtable.h"
 
-/* The operation in hand. Its first fault is in *e. */
+/* The operation that is checked. *e gets its first fault. */
 struct op_checker {
     struct backend *b;
     const struct op *op;
@@ -12,7 +12,7 @@ struct op_checker {
 
 enum { ANY = -1 };
 
-/* Fails with a sentence about the operation, if `cond` does not hold. */
+/* Returns an error with a sentence about the operation, if `cond` does not hold. */
 #define CHECK(c, cond, ...)                                                                                            \
     do {                                                                                                               \
         if (!(cond))                                                                                                   \
@@ -21,7 +21,7 @@ enum { ANY = -1 };
 
 /* ---- operands ------------------------------------------------------------------------------------------------- */
 
-/* The tensor lies in its buffer. */
+/* Checks that the tensor, and more_bytes behind it, lie in its buffer. */
 static err_code check_place(const struct op_checker *c, const char *name, const struct tensor *t, size_t more_bytes)
 {
     size_t n_bytes = c->b->v->buffer_bytes(c->b, t->buffer);
@@ -39,7 +39,7 @@ static err_code check_there(const struct op_checker *c, const char *name, const 
     return ERR_OK;
 }
 
-/* The tensor is there, of this type, and has these dimensions (ANY: of any size). */
+/* Checks that the tensor is there, has this type and these dimensions (ANY: of any size), and lies in its buffer. */
 static err_code check_tensor(const struct op_checker *c, const char *name, const struct tensor *t, enum elem_type type,
                              int64_t ne0, int64_t ne1, int64_t ne2)
 {
@@ -81,7 +81,7 @@ static err_code check_needed_vec(const struct op_checker *c, int i, const char *
     return check_vec(c, i, name, n);
 }
 
-/* x and out have the same shape, whatever it is. */
+/* Two tensors of the same shape. */
 static err_code check_alike(const struct op_checker *c, const char *name, const struct tensor *t,
                             const struct tensor *like)
 {
@@ -99,7 +99,7 @@ static err_code check_weight(const struct op_checker *c, int i, int64_t k, int64
     return ERR_OK;
 }
 
-/* Page 0 lies in its buffer with all of its parts. */
+/* Checks that page 0 has these dimensions and lies in its buffer with all of its parts. */
 static err_code check_state(const struct op_checker *c, int i, const char *name, int64_t ne0, int64_t ne1, int64_t ne2)
 {
     const struct paged *s = &c->op->state[i];
@@ -218,7 +218,7 @@ static err_code check_rope(const struct op_checker *c)
     return check_rows(c, "table", &op->in[ROPE_COS_SIN], n_rot, n_token(op));
 }
 
-/* Where rows are in their texts. */
+/* Positions, and page tables. */
 static err_code check_positions(const struct op_checker *c, const struct tensor *pos, const struct tensor *table,
                                 const struct tensor *pages)
 {
@@ -245,7 +245,7 @@ static err_code check_kv_store(const struct op_checker *c)
     return check_positions(c, &op->in[KV_STORE_POS], &op->in[KV_STORE_TABLE], &op->in[KV_STORE_PAGES]);
 }
 
-/* Blocks are whole blocks of the cache, and of each token's list each of n_list parts has some. */
+/* Blocks consist of whole blocks of the cache, and each of n_list lists of a token has the same number of them. */
 static err_code check_blocks(const struct op_checker *c, int64_t block, int64_t n_chosen, int64_t n_list)
 {
     CHECK(c, block >= ATTENTION_BLOCK && block % ATTENTION_BLOCK == 0,
@@ -255,7 +255,7 @@ static err_code check_blocks(const struct op_checker *c, int64_t block, int64_t 
     return ERR_OK;
 }
 
-/* INDEX, where it chooses blocks. */
+/* INDEX that chooses blocks. */
 static err_code check_block_index(const struct op_checker *c)
 {
     const struct op *op = c->op;
@@ -323,7 +323,7 @@ static err_code check_compress(const struct op_checker *c)
                                                 : ERR_OK;
 }
 
-/* How many streams rows of `all` elements are of, each of n. */
+/* Checks that rows of `all` elements are a possible number of streams of n elements. */
 static err_code check_n_stream(const struct op_checker *c, int64_t all, int64_t n)
 {
     CHECK(c, all % n == 0 && all / n >= 1 && all / n <= OP_MAX_STREAM,
@@ -331,7 +331,7 @@ static err_code check_n_stream(const struct op_checker *c, int64_t all, int64_t 
     return ERR_OK;
 }
 
-/* A mix of n_part numbers for each stream, which is the second output, too. */
+/* A mix of n_part numbers for each stream, which must also be the second output. */
 static err_code check_mix(const struct op_checker *c, int64_t n_stream, int64_t n_part)
 {
     const struct tensor *mix = &c->op->in[STREAMS_IN_MIX], *out = &c->op->out[STREAMS_IN_MIXED];

@@ -7,8 +7,8 @@
 
 #include "kernels/kernels.h"
 
-/* A sum of weights is taken for at least this, the smallest normal number in half precision, so that tiny weights are
- * not blown up. */
+/* A sum of weights counts as at least this, the smallest normal number in half precision, so that tiny weights are not
+ * scaled up enormously. */
 #define SMALLEST_SUM 6.103515625e-5f
 
 /* Turns logits into scores in place: their softmax, or the sigmoid or the root of softplus of each. */
@@ -40,7 +40,8 @@ static void score(const struct kernels *kernels, enum route_score kind, float *x
         x[i] = x[i] / sum;
 }
 
-/* Minus infinity marks what is out of the choice: a score that is it counts as the lowest number instead. */
+/* Minus infinity marks experts that can't be chosen. Scores that are minus infinity become the lowest number instead.
+ */
 static float in_choice(float score)
 {
     return score == -INFINITY ? -FLT_MAX : score;
@@ -93,7 +94,7 @@ static void choose_best(const float *s, int64_t n, int64_t k, int32_t *ids)
     }
 }
 
-/* The best of s[from, to) that is not minus infinity, ties to the lower index; NaN never beats a number. */
+/* The index of the best of s[from, to) that is not minus infinity, ties to the lower one; NaN never beats a number. */
 static int64_t best_of(const float *s, int64_t from, int64_t to)
 {
     int64_t best = -1;
@@ -127,7 +128,7 @@ static void keep_groups(float *s, int64_t n, int64_t n_group, int64_t n_used)
             s[i] = -INFINITY;
 }
 
-/* Copies all experts' scores, for callers that look beyond the chosen ones. */
+/* Writes the scores of all experts (ROUTE's third output), if they are asked for. */
 static void copy_scores(const struct kernels *kernels, enum route_score kind, const float *s, const float *choice,
                         int64_t n, float *scores)
 {

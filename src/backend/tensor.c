@@ -1,4 +1,4 @@
-/* Sizes of tensors and parts of them, and what operations are called: what needs no device. */
+/* Functions that need no device: sizes and parts of tensors, names of operations. */
 #include <assert.h>
 
 #include "backend/backend.h"

@@ -4,24 +4,25 @@
 
 #include "backend/backend.h"
 
-/* A matrix of weights, whatever holds it. */
+/* A matrix of weights on any device. */
 struct weight_shape {
     const struct quant_info *type;
-    int64_t k, n_row;     /* row length, rows */
-    const char *observed; /* the tensor's name for observers; NULL: it is not shown */
+    int64_t k, n_row;     /* elements of a row, and rows */
+    const char *observed; /* the tensor's name for observers; NULL: it is not to be observed */
 };
 
-/* What an operation's weights and slot pool are; zero where there are none. */
+/* The shapes of an operation's weights and slot pool; zeros where it has none. */
 struct op_shapes {
     struct weight_shape weight[OP_MAX_OUT];
     struct slot_pool_desc slot_pool;
 };
 
-/* `b` is the device whose the operation's handles are. */
+/* The operation's handles must belong to `b`. */
 struct op_shapes op_shapes(struct backend *b, const struct op *op);
 
+/* The functions of backend.h without their checks. A comment says what NULL means; the others must not be NULL. */
 struct backend_vtable {
-    /* What a device's handles stand for, so that operations are checked before it sees them. */
+    /* The shapes behind a device's handles, with which backend_enqueue checks operations. */
     size_t (*buffer_bytes)(struct backend *b, const struct buffer *buf);
     struct weight_shape (*weight_shape)(struct backend *b, const struct weight *w);
     struct slot_pool_desc (*slot_pool_shape)(struct backend *b, const struct slot_pool *slot_pool);
@@ -57,21 +58,21 @@ struct backend_vtable {
     err_code (*slot_fill)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, const struct slot_rows *rows,
                           struct err *e);
     const void *(*slot_bytes)(struct backend *b, struct slot_pool *slot_pool, int64_t slot, enum expert_matrix matrix,
-                              bool *is_packed);  /* NULL: nowhere */
+                              bool *is_packed);  /* NULL: it can't be had from this device */
     uint64_t (*upload_fence)(struct backend *b); /* NULL: slots are filled when slot_fill and slot_adopt return */
     err_code (*upload_poll)(struct backend *b, uint64_t fence, bool wait, bool *is_passed, struct err *e);
     void (*enqueue)(struct backend *b, const struct op *op);
-    /* The operation's handles may be another device's: what is behind them is in *s. */
+    /* Must go by *s for shapes: the operation's handles may belong to another device. */
     bool (*supports)(struct backend *b, const struct op *op, const struct op_shapes *s);
     uint64_t (*fence)(struct backend *b);
-    void (*start)(struct backend *b); /* NULL: it puts nothing off */
+    void (*start)(struct backend *b); /* NULL: the device puts nothing off */
     err_code (*wait)(struct backend *b, uint64_t fence, struct err *e);
-    void (*trim)(struct backend *b); /* NULL: it keeps none */
+    void (*trim)(struct backend *b); /* NULL: the device keeps no scratch */
     struct backend_counters (*counters)(struct backend *b);
-    uint64_t (*op_ns)(struct backend *b, enum op_kind kind);   /* NULL: `counters` takes no time */
+    uint64_t (*op_ns)(struct backend *b, enum op_kind kind);   /* NULL: `counters` never waits */
     size_t (*held_bytes)(struct backend *b, enum mem_tag tag); /* NULL: none */
     size_t (*own_bytes)(struct backend *b);                    /* NULL: none */
-    /* NULL, all three: the host's memory */
+    /* All three NULL: the device works in the host's memory */
     size_t (*room_bytes)(struct backend *b);
     bool (*make_room)(struct backend *b, size_t n_bytes);
     void (*set_reclaim)(struct backend *b, mem_reclaim_fn *reclaim, void *user);
@@ -81,18 +82,18 @@ struct backend_vtable {
 /* The head of every device's own struct. */
 struct backend {
     const struct backend_vtable *v;
-    const char *name; /* for messages; borrowed */
-    void (*between)(void *user);
+    const char *name;            /* for messages; borrowed */
+    void (*between)(void *user); /* called after each enqueued operation (backend_set_between); or NULL */
     void *between_user;
-    struct observing *observing; /* NULL: nobody observes (observe.c) */
+    struct observing *observing; /* NULL: there is no observer (observe.c) */
 };
 
-/* Hands on the first error of a device's queue, if there is one, and forgets it. */
+/* Moves the error that a device has remembered, if there is one, to *e. */
 MUST_USE err_code backend_report(struct err *pending, struct err *e);
 
-/* Enqueues an operation and shows what its weights are multiplied by. */
+/* Enqueues an operation and shows the observer what its weights are multiplied by. */
 void observe_enqueue(struct backend *b, const struct op *op);
-/* Hands on the first error of doing so. */
+/* Moves the first error of observing, if there is one, to *e. */
 MUST_USE err_code observe_report(struct backend *b, struct err *e);
 
 #endif

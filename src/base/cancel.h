@@ -1,4 +1,4 @@
-/* Work that takes long asks now and then whether it shall stop. */
+/* Cancellation: work that takes long asks now and then whether it should stop. */
 #ifndef BASE_CANCEL_H
 #define BASE_CANCEL_H
 
@@ -7,14 +7,14 @@
 #include "base/err.h"
 
 struct cancel {
-    bool (*is_wanted)(void *user); /* true: stop; NULL: never */
+    bool (*is_wanted)(void *user); /* returns true to stop the work; NULL: the work is never stopped */
     void *user;
 };
 
-/* Whether the work shall stop. `c` may be NULL. */
+/* Whether the work should stop. `c` may be NULL. */
 bool cancel_is_wanted(const struct cancel *c);
 
-/* ERR_CANCELLED when the work shall stop. `c` may be NULL. */
+/* ERR_CANCELLED when the work should stop. `c` may be NULL. */
 MUST_USE err_code cancel_check(const struct cancel *c, struct err *e);
 
 #endif

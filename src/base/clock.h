@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-int64_t clock_ns(void);
-int64_t clock_thread_ns(void); /* processor time of the calling thread */
+int64_t clock_ns(void);        /* since some fixed time in the past */
+int64_t clock_thread_ns(void); /* processor time that the calling thread has used */
 void clock_sleep_ns(int64_t ns);
 
 #endif

@@ -129,10 +129,14 @@ void cpu_name(char *out, size_t n_bytes)
 
 int cpu_n_available(void)
 {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
+    enum { MAX_PROCESSOR = 1 << 16 }; /* the kernel refuses a set that is smaller than its own, maybe of thousands */
+    union {
+        cpu_set_t set;
+        unsigned char bytes[MAX_PROCESSOR / 8];
+    } all;
+    if (sched_getaffinity(0, sizeof all, &all.set) != 0)
         return 1;
-    int n = CPU_COUNT(&set);
+    int n = CPU_COUNT_S(sizeof all, &all.set);
     return n > 0 ? n : 1;
 }
 

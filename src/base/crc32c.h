@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The checksum of n more bytes after those whose checksum is `crc` (0 to begin). Uses the processor's instruction
+/* Continues the checksum `crc` (0 to begin) with n more bytes and returns the new one. Uses the processor's instruction
  * where there is one. Thread-safe. */
 uint32_t crc32c(uint32_t crc, const void *p, size_t n);
 

@@ -28,21 +28,22 @@ struct err {
 #define MUST_USE
 #endif
 
-/* Fills `e` (which may be NULL) and returns `code`, so that a failing function can `return err_set(...)`. What comes
- * from files or users may go into the sentence as it is. */
+/* Fills `e` (which may be NULL) and returns `code`, so that a failing function can `return err_set(...)`. Text from
+ * files and users may be passed as it is: control characters are made visible. */
 err_code err_set(struct err *e, err_code code, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/* Takes over an error of the library's interface, a moebius_error, whose statuses are the codes; returns its code. */
+/* Converts an error of the library's interface (a moebius_error, whose status is a code) to an err; returns its code.
+ */
 #define err_adopt(e, from) err_set((e), (err_code)(from)->status, "%s", (from)->text)
 
 /* Puts "PREFIX: " before the sentence already in `e`; returns e->code. */
 err_code err_prefix(struct err *e, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
-/* ERR_NOMEM with a sentence that says how much was wanted for what. */
+/* Sets ERR_NOMEM with a sentence that says how much memory was wanted, and for what. */
 err_code err_nomem(struct err *e, size_t n_bytes, const char *what);
 
 #if defined(__clang_analyzer__)
-/* clang-tidy sees one file at a time: this tells it that what comes back is the code that went in. */
+/* clang-tidy sees one file at a time: this tells it that these functions return the code that they are given. */
 #define err_set(e, code, ...)       (err_set(e, code, __VA_ARGS__), (code))
 #define err_nomem(e, n_bytes, what) (err_nomem(e, n_bytes, what), ERR_NOMEM)
 #endif
@@ -50,7 +51,7 @@ err_code err_nomem(struct err *e, size_t n_bytes, const char *what);
 /* The fixed text of a code, for a person; never NULL. */
 const char *err_code_text(err_code code);
 
-/* Forwards a failure to the caller. */
+/* Returns a failure to the caller. */
 #define TRY(call)                                                                                                      \
     do {                                                                                                               \
         err_code try_code_ = (call);                                                                                   \
@@ -58,7 +59,7 @@ const char *err_code_text(err_code code);
             return try_code_;                                                                                          \
     } while (0)
 
-/* Forwards a failure to the function's cleanup: needs a local `err_code code` and a label `out`. */
+/* Goes to the function's cleanup on failure: needs a local `err_code code` and a label `out`. */
 #define TRY_OUT(call)                                                                                                  \
     do {                                                                                                               \
         code = (call);                                                                                                 \

@@ -1,5 +1,5 @@
-/* The log sink. The library never prints: it hands lines to a sink that the caller set, and only `cli/` writes to
- * a terminal. Counters, not lines, belong on hot paths. */
+/* The log sink. The library never prints: it hands lines to a sink that the caller set, and only `cli/` writes to a
+ * terminal. Hot paths have counters instead of log lines. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 
@@ -12,7 +12,7 @@ struct log {
     void *user;
 };
 
-/* One line, without its newline, made printable as err_set does it. `l` may be NULL. */
+/* Logs one line, given without its newline; it is made printable as by err_set. `l` may be NULL. */
 void log_line(const struct log *l, enum log_level level, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 #endif

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "base/mem_guard.h"
 
+#include <assert.h>
 #include <errno.h>
 #if defined(__GLIBC__)
 #include <malloc.h>
@@ -13,8 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
-enum { PAGE = 4096, BLOCK = 64 << 20, ARENA_CHUNK = 64 << 10, ALIGN = 64 };
+enum { BLOCK = 64 << 20, ARENA_CHUNK = 64 << 10, ALIGN = 64 };
 
 static atomic_size_t mapped[MEM_N_TAG], total;
 
@@ -125,9 +127,20 @@ const char *mem_tag_name(enum mem_tag tag)
     return names[tag];
 }
 
+size_t mem_page_bytes(void)
+{
+    static atomic_size_t known;
+    size_t n = atomic_load_explicit(&known, memory_order_relaxed);
+    if (n == 0) {
+        n = (size_t)sysconf(_SC_PAGESIZE);
+        atomic_store_explicit(&known, n, memory_order_relaxed);
+    }
+    return n;
+}
+
 size_t mem_length(size_t n_bytes)
 {
-    size_t unit = n_bytes >= MEM_HUGE_PAGE ? MEM_HUGE_PAGE : PAGE;
+    size_t unit = n_bytes >= MEM_HUGE_PAGE ? MEM_HUGE_PAGE : mem_page_bytes();
     return (n_bytes + unit - 1) / unit * unit;
 }
 
@@ -262,12 +275,14 @@ void mem_populate(void *p, size_t n_bytes)
     if (madvise(p, n_bytes, MADV_POPULATE_WRITE) == 0)
         return;
 #endif
-    for (volatile char *q = p, *end = q + n_bytes; q < end; q += PAGE)
+    for (volatile char *q = p, *end = q + n_bytes; q < end; q += mem_page_bytes())
         *q = *q;
 }
 
 void mem_decommit(void *p, size_t n_bytes, enum mem_tag tag)
 {
+    /* the kernel would round the length up, and empty pages that others use */
+    assert((uintptr_t)p % mem_page_bytes() == 0 && n_bytes % mem_page_bytes() == 0);
     /* without the second advice the kernel might fill the hole with a huge page again */
     madvise(p, n_bytes, MADV_DONTNEED);
     madvise(p, n_bytes, MADV_NOHUGEPAGE);

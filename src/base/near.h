@@ -1,15 +1,16 @@
-/* How near a mistyped name is to another, for "did you mean". */
+/* The edit distance of a mistyped name to another one, for "did you mean". */
 #ifndef BASE_NEAR_H
 #define BASE_NEAR_H
 
 #include <stddef.h>
 
-/* Bytes to insert, to drop, to replace or to swap with a neighbour so that a becomes b (the distance of optimal
- * string alignment); more than NEAR_MAX: NEAR_MAX + 1. Takes time in proportion to the shorter name. */
+/* How many bytes must be inserted, removed, replaced or swapped with their neighbour to turn a into b (the optimal
+ * string alignment distance); NEAR_MAX + 1 stands for any larger number. Takes time in proportion to the shorter
+ * name. */
 enum { NEAR_MAX = 3 };
 int near_distance(const char *a, const char *b);
 
-/* A name is meant by a mistyped one of n bytes where their distance is below this: a third of it, NEAR_MAX at most. */
+/* A mistyped name of n bytes may mean another one whose distance is below this: a third of n, NEAR_MAX at most. */
 int near_limit(size_t n);
 
 #endif

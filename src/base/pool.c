@@ -211,6 +211,12 @@ static void *worker_main(void *arg)
     }
 }
 
+int pool_default_threads(void)
+{
+    int n = cpu_n_available();
+    return n < POOL_MAX_THREADS ? n : POOL_MAX_THREADS;
+}
+
 err_code pool_create(struct pool **out, int n_threads, struct err *e)
 {
     *out = NULL;

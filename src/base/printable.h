@@ -1,8 +1,8 @@
-/* Text that somebody else wrote - a file, a model, a template - as a person may see it.
+/* Makes text that somebody else wrote (a file, a model, a template) safe to show to a person.
  *
- * What steers a terminal, what reorders a line, and what is not UTF-8 is spelled out: control characters, DEL and bytes
- * that belong to no character as \n, \t or \x1b, C1 controls and directional overrides as \u0085 or \u202e. Printable
- * text stays as it is, so that what was made printable once is not changed again. */
+ * Whatever would control a terminal or reorder a line, and whatever is not UTF-8, is escaped: control characters, DEL
+ * and bytes that belong to no character as \n, \t or \x1b, C1 controls and directional overrides as \u0085 or \u202e.
+ * Printable text stays as it is, and so does text that has been escaped already. */
 #ifndef BASE_PRINTABLE_H
 #define BASE_PRINTABLE_H
 
@@ -21,10 +21,11 @@ struct printable {
 /* The first of n > 0 bytes of text. */
 struct printable printable_next(const char *s, size_t n);
 
-/* The text as one line, NUL-terminated: as many whole characters as n_out > 0 bytes have room for. False: not all. */
+/* Writes the text as one line, NUL-terminated, with as many whole characters as fit into n_out > 0 bytes. False: not
+ * all of them fit. */
 bool printable_line(const char *s, size_t n, char *out, size_t n_out);
 
-/* The same of what printf would print; n_out: at most PRINTABLE_FORMAT_BYTES. */
+/* The same for the text that printf would print. n_out is at most PRINTABLE_FORMAT_BYTES. */
 enum { PRINTABLE_FORMAT_BYTES = 1024 };
 bool printable_format(char *out, size_t n_out, const char *fmt, va_list args) PRINTF_LIKE(3, 0);
 

@@ -1,5 +1,6 @@
-/* SipHash: a hash that nobody can make collide who does not know its key (J.-P. Aumasson and D. J. Bernstein, "SipHash:
- * a fast short-input PRF", 2012). For tables whose keys come from files; not for what is kept beyond the process. */
+/* SipHash: a keyed hash for which nobody can construct collisions without knowing the key (J.-P. Aumasson and D. J.
+ * Bernstein, "SipHash: a fast short-input PRF", 2012). For hash tables whose keys come from files. As each process
+ * draws keys of its own, hashes must not be stored. */
 #ifndef BASE_SIPHASH_H
 #define BASE_SIPHASH_H
 
@@ -13,7 +14,7 @@ struct siphash_key {
     uint64_t k0, k1;
 };
 
-/* A key from the system's random numbers: one a table. */
+/* Draws a key from the system's random numbers. Each table has one of its own. */
 MUST_USE err_code siphash_key_make(struct siphash_key *key, struct err *e);
 
 struct siphash_state {

@@ -1,4 +1,4 @@
-/* How near the hardware is to the temperature at which it throttles or switches itself off. */
+/* How close the hardware is to the temperature at which it throttles or switches itself off. */
 #ifndef BASE_TEMPERATURE_H
 #define BASE_TEMPERATURE_H
 
@@ -6,16 +6,16 @@
 
 enum { TEMPERATURE_NAME_BYTES = 96 };
 
-/* Of a sensor, in degrees Celsius. */
+/* What a sensor says, in degrees Celsius. */
 struct temperature {
-    char sensor[TEMPERATURE_NAME_BYTES]; /* "coretemp Package id 0": its chip, and what it calls itself if it does */
+    char sensor[TEMPERATURE_NAME_BYTES]; /* the chip, and the sensor's label if it has one: "coretemp Package id 0" */
     double now_c;
-    double limit_c; /* critical, else the highest that it names */
+    double limit_c; /* the critical temperature, or else the sensor's maximum */
 };
 
-/* The sensor that is nearest to its limit, of processors, drives and whatever the system shows below
- * /sys/class/hwmon. False: there is none that names a limit, as in most virtual machines. root: "" (tests have a tree
- * of their own). Allocates nothing. */
+/* Finds the sensor that is closest to its limit, of all that the system shows below /sys/class/hwmon (processors,
+ * drives and others). False: no sensor has a limit, as in most virtual machines. root: the path that /sys is below, ""
+ * but in tests. Allocates nothing. */
 bool temperature_look(const char *root, struct temperature *out);
 
 #endif

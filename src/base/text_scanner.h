@@ -1,4 +1,4 @@
-/* Reading the words and numbers of small text files, with errors that name file and line. */
+/* Reads the words and numbers of small text files, with errors that name file and line. */
 #ifndef BASE_TEXT_SCANNER_H
 #define BASE_TEXT_SCANNER_H
 
@@ -8,20 +8,24 @@
 #include "base/err.h"
 
 struct text_scanner {
-    const char *p, *end;
-    const char *name; /* of the file, for messages */
-    int line;         /* counted from 0 */
+    const char *p, *end; /* the text that is left; borrowed */
+    const char *name;    /* the file's name, for messages; borrowed */
+    int line;            /* counted from 0 */
 };
 
-/* Each skips white space first. text_scanner_literal: exactly this text, whose spaces stand for any white space. */
+/* All of these skip white space first. `what` names what is expected, for messages.
+ *
+ * Expects exactly this text, in which a space stands for any white space. */
 MUST_USE err_code text_scanner_literal(struct text_scanner *w, const char *text, struct err *e);
 MUST_USE err_code text_scanner_number(struct text_scanner *w, const char *what, uint64_t min, uint64_t max,
                                       uint64_t *out, struct err *e);
-MUST_USE err_code text_scanner_hex(struct text_scanner *w, const char *what, uint64_t *out,
-                                   struct err *e); /* 16 digits */
-/* The next word, or the rest of the line without white space at its ends, of less than n_bytes: copied to out. */
+/* Reads a number of 16 hexadecimal digits. */
+MUST_USE err_code text_scanner_hex(struct text_scanner *w, const char *what, uint64_t *out, struct err *e);
+/* Copies the next word, or the rest of the line without white space at its ends, to `out`. Fails where it is n_bytes
+ * long or longer. */
 MUST_USE err_code text_scanner_word(struct text_scanner *w, const char *what, char *out, size_t n_bytes, struct err *e);
 MUST_USE err_code text_scanner_line(struct text_scanner *w, const char *what, char *out, size_t n_bytes, struct err *e);
+/* Expects the end of the file. */
 MUST_USE err_code text_scanner_end(struct text_scanner *w, struct err *e);
 
 #endif

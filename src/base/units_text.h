@@ -1,4 +1,4 @@
-/* Quantities as people read them. Sizes are in powers of 1024, as options take them. */
+/* Quantities as text for people. Sizes are in powers of 1024, as in options. */
 #ifndef BASE_UNITS_TEXT_H
 #define BASE_UNITS_TEXT_H
 

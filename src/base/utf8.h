@@ -1,4 +1,4 @@
-/* UTF-8 (RFC 3629), which may be broken: what is done about bytes that are no character is for the caller to say. */
+/* UTF-8 (RFC 3629) that may be malformed: the caller decides what to do with bytes that belong to no character. */
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
 
@@ -10,7 +10,7 @@ enum { UTF8_MAX_BYTES = 4, UTF8_MAX_CODE = 0x10ffff };
 
 #define UTF8_REPLACEMENT "\xef\xbf\xbd" /* U+FFFD, which stands for what is not UTF-8 */
 
-/* Whether the byte is one of a character's after its first. */
+/* Whether the byte is a continuation byte: any byte of a character but its first. */
 static inline bool utf8_is_tail(char byte)
 {
     return (byte & 0xc0) == 0x80;
@@ -27,15 +27,16 @@ static inline bool utf8_is_character(uint32_t code)
     return code <= UTF8_MAX_CODE && !utf8_is_surrogate(code);
 }
 
-/* The bytes of a character that begins with this one, 1 to 4; 0: none does. */
+/* The length in bytes, 1 to 4, of the characters that begin with this byte; 0: none does. */
 static inline unsigned utf8_lead_length(char lead)
 {
     unsigned char c = (unsigned char)lead;
     return c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
 }
 
-/* The bytes of the character at s (1 to 4, n > 0 are there) and its code point; 0, and *code as it was, where there is
- * none: the bytes are cut off, an overlong form, or beyond U+10FFFF. Surrogates count as characters. */
+/* Decodes the character at the beginning of n > 0 bytes: returns its length, 1 to 4, and sets *code to its code point.
+ * Returns 0 and leaves *code as it is where there is no character: the bytes are cut off, malformed, an overlong form,
+ * or beyond U+10FFFF. Surrogates count as characters. */
 static inline unsigned utf8_decode_surrogates(const char *s, size_t n, uint32_t *code)
 {
     static const uint32_t least[UTF8_MAX_BYTES + 1] = {0, 0, 0x80, 0x800, 0x10000};
@@ -65,16 +66,16 @@ static inline unsigned utf8_decode(const char *s, size_t n, uint32_t *code)
     return length;
 }
 
-/* The bytes of the character at s (1 to 4, n > 0 are there), or 0 where there is none. */
+/* The length, 1 to 4, of the character at the beginning of n > 0 bytes; 0: there is none. */
 unsigned utf8_length(const char *s, size_t n);
 
-/* The bytes of s before the first that is not UTF-8; n: all of it is. */
+/* The length of the longest beginning of s that is valid UTF-8; n: all of it is. */
 size_t utf8_valid(const char *s, size_t n);
 
-/* How many bytes at the text's end, 0 to 3, may be the beginning of a character. */
+/* How many bytes at the text's end, 0 to 3, may be the beginning of a character that is cut off. */
 size_t utf8_unfinished(const char *s, size_t n);
 
-/* The characters of a text that is UTF-8. */
+/* The number of characters of a text that is valid UTF-8. */
 size_t utf8_count(const char *s, size_t n);
 
 /* Writes a code point, which may be a surrogate; returns its length. out: UTF8_MAX_BYTES of any type. */

@@ -55,6 +55,10 @@ err_code cache_file_read(const char *path, char **text, size_t *n, struct err *e
     if (code == ERR_OK && ferror(f))
         code = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     fclose(f);
+    if (code != ERR_OK) {
+        mem_free(*text);
+        *text = NULL;
+    }
     return code;
 }
 

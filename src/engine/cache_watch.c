@@ -1,9 +1,13 @@
 #include "engine/cache_watch.h"
 
-/* When trials are. Blocks of passes without and with slots alternate, so that both ways see the same text. The first
- * trial waits until the slots have what is hot; without slots they are kept up as long before each trial. */
+/* When trials are. Blocks of passes without and with the cache alternate, so that both ways see the same text. The
+ * first trial waits until hot experts are in the cache; while the cache is not used, experts begin to move again so
+ * long before each trial. All but n_block count passes. */
 struct schedule {
-    int64_t first, n_block, block, period; /* in passes */
+    int64_t first;   /* passes before a period's trial */
+    int64_t n_block; /* blocks of a trial */
+    int64_t block;   /* passes of a block */
+    int64_t period;  /* passes from one trial to the next */
 };
 static const struct schedule schedules[CACHE_WATCH_N_KIND] = {
     [CACHE_WATCH_DECODE] = {64, 8, 4, 1024}, [CACHE_WATCH_PROMPT] = {2, 4, 1, 64}};
@@ -11,7 +15,7 @@ static const struct schedule schedules[CACHE_WATCH_N_KIND] = {
 /* Slots lose when passes without them are faster by a thirtieth: less is noise. */
 enum { GAIN_SHARE = 30, MOVE_SHARE = 16, MOST_MOVES = 16 };
 
-/* The place of a kind's next pass in a trial, or -1. */
+/* The place of a kind's next pass in a trial; less than 0: there is no trial now. */
 static int64_t trial_at(const struct cache_watch *w, enum cache_watch_kind kind)
 {
     const struct schedule *s = &schedules[kind];

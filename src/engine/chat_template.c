@@ -101,6 +101,25 @@ static void find_end(moebius_template *t)
     moebius_prompt_close(&prompt);
 }
 
+/* t->vocab is set. */
+static err_code open_template(moebius_template *t, const char *source, size_t n, struct err *e)
+{
+    TRY(template_parse(&t->template, source, n, e));
+    t->source = arena_strndup(&t->arena, source, n);
+    if (!t->source)
+        return err_nomem(e, n, "a chat template");
+    t->style = reply_style_of(t->source);
+    if (!t->vocab)
+        return ERR_OK;
+    const struct tokenizer *tokenizer = t->vocab->tokenizer;
+    TRY(add_token(t, "bos_token", tokenizer_bos(tokenizer), e));
+    TRY(add_token(t, "eos_token", tokenizer_eos(tokenizer), e));
+    TRY(add_token(t, "unk_token", tokenizer_unknown(tokenizer), e));
+    TRY(add_token(t, "pad_token", tokenizer_padding(tokenizer), e));
+    find_end(t);
+    return ERR_OK;
+}
+
 moebius_status moebius_template_open(moebius_template **out, const char *source, size_t n, const moebius_vocab *vocab,
                                      moebius_error *error)
 {
@@ -111,21 +130,7 @@ moebius_status moebius_template_open(moebius_template **out, const char *source,
         return engine_status(err_nomem(&e, sizeof *t, "a chat template"), &e, error);
     t->vocab = vocab;
     t->end = TOKEN_NONE;
-    err_code code = template_parse(&t->template, source, n, &e);
-    if (code == ERR_OK && !(t->source = arena_strndup(&t->arena, source, n)))
-        code = err_nomem(&e, n, "a chat template");
-    if (code == ERR_OK)
-        t->style = reply_style_of(t->source);
-    if (code == ERR_OK && vocab)
-        code = add_token(t, "bos_token", tokenizer_bos(vocab->tokenizer), &e);
-    if (code == ERR_OK && vocab)
-        code = add_token(t, "eos_token", tokenizer_eos(vocab->tokenizer), &e);
-    if (code == ERR_OK && vocab)
-        code = add_token(t, "unk_token", tokenizer_unknown(vocab->tokenizer), &e);
-    if (code == ERR_OK && vocab)
-        code = add_token(t, "pad_token", tokenizer_padding(vocab->tokenizer), &e);
-    if (code == ERR_OK && vocab)
-        find_end(t);
+    err_code code = open_template(t, source, n, &e);
     if (code != ERR_OK)
         moebius_template_close(&t);
     *out = t;
@@ -142,45 +147,52 @@ void moebius_template_close(moebius_template **tmpl)
     *tmpl = NULL;
 }
 
+/* Adds the variables that a template sees to vars [*n]. */
+static err_code list_vars(const moebius_template *t, const moebius_template_input *input,
+                          struct template_var vars[MAX_VARS], int *n, struct err *e)
+{
+    if (!input->messages)
+        return err_set(e, ERR_USAGE, "a template's input without messages: expected a JSON array");
+    for (int i = 0; i < t->n_token; i++)
+        vars[(*n)++] = t->tokens[i];
+    vars[(*n)++] = (struct template_var){.name = "messages", .json = input->messages};
+    vars[(*n)++] = (struct template_var){.name = "tools", .json = input->tools ? input->tools : "null"};
+    vars[(*n)++] = (struct template_var){.name = "documents", .json = "null"};
+    vars[(*n)++] =
+        (struct template_var){.name = "add_generation_prompt", .json = input->no_generation_prompt ? "false" : "true"};
+    if (input->n_vars > (size_t)(MAX_VARS - *n))
+        return err_set(e, ERR_LIMIT, "%zu variables for a template: expected at most %d", input->n_vars, MAX_VARS - *n);
+    for (size_t i = 0; i < input->n_vars; i++) {
+        if (!input->vars[i].name || !input->vars[i].json)
+            return err_set(e, ERR_USAGE, "variable %zu of a template: expected a name and JSON", i);
+        vars[(*n)++] = (struct template_var){.name = input->vars[i].name, .json = input->vars[i].json};
+    }
+    return ERR_OK;
+}
+
+static err_code render(const moebius_template *t, const moebius_template_input *input, moebius_prompt **out,
+                       struct err *e)
+{
+    struct template_var vars[MAX_VARS];
+    int n = 0;
+    TRY(list_vars(t, input, vars, &n, e));
+    moebius_prompt *p = *out = mem_calloc(1, sizeof *p);
+    if (!p)
+        return err_nomem(e, sizeof *p, "a prompt");
+    return template_render(t->template, vars, n, &p->text, &p->trusted, &p->n, e);
+}
+
 moebius_status moebius_template_render_sized(const moebius_template *tmpl, const moebius_template_input *input,
                                              size_t input_bytes, moebius_prompt **prompt, moebius_error *error)
 {
     struct err e = {0};
-    struct template_var vars[MAX_VARS];
     moebius_template_input known = {0};
-    int n = 0;
     *prompt = NULL;
-    err_code taken = sized_take(&known, sizeof known, input, input_bytes, "a template's input", &e);
-    if (taken != ERR_OK)
-        return engine_status(taken, &e, error);
-    input = &known;
-    for (int i = 0; i < tmpl->n_token; i++)
-        vars[n++] = tmpl->tokens[i];
-    if (!input->messages)
-        return engine_status(err_set(&e, ERR_USAGE, "a template's input without messages: expected a JSON array"), &e,
-                             error);
-    vars[n++] = (struct template_var){.name = "messages", .json = input->messages};
-    vars[n++] = (struct template_var){.name = "tools", .json = input->tools ? input->tools : "null"};
-    vars[n++] = (struct template_var){.name = "documents", .json = "null"};
-    vars[n++] =
-        (struct template_var){.name = "add_generation_prompt", .json = input->no_generation_prompt ? "false" : "true"};
-    if (input->n_vars > (size_t)(MAX_VARS - n))
-        return engine_status(
-            err_set(&e, ERR_LIMIT, "%zu variables for a template: expected at most %d", input->n_vars, MAX_VARS - n),
-            &e, error);
-    for (size_t i = 0; i < input->n_vars; i++) {
-        if (!input->vars[i].name || !input->vars[i].json)
-            return engine_status(err_set(&e, ERR_USAGE, "variable %zu of a template: expected a name and JSON", i), &e,
-                                 error);
-        vars[n++] = (struct template_var){.name = input->vars[i].name, .json = input->vars[i].json};
-    }
-    moebius_prompt *p = mem_calloc(1, sizeof *p);
-    if (!p)
-        return engine_status(err_nomem(&e, sizeof *p, "a prompt"), &e, error);
-    err_code code = template_render(tmpl->template, vars, n, &p->text, &p->trusted, &p->n, &e);
+    err_code code = sized_take(&known, sizeof known, input, input_bytes, "a template's input", &e);
+    if (code == ERR_OK)
+        code = render(tmpl, &known, prompt, &e);
     if (code != ERR_OK)
-        moebius_prompt_close(&p);
-    *prompt = p;
+        moebius_prompt_close(prompt);
     return engine_status(code, &e, error);
 }
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cpu.h"
 #include "base/pool.h"
 
 /* Reads "cpu:N" or "vulkan:N" at *text, and the comma behind it. */
@@ -22,7 +21,7 @@ static bool parse_device(const char **text, struct asked_device *d)
     if (d->is_vulkan ? n > MAX_NUMBER : n < 1 || n > POOL_MAX_THREADS)
         return false;
     d->number = d->is_vulkan ? (int)n : 0;
-    d->n_threads = d->is_vulkan ? cpu_n_available() : (int)n;
+    d->n_threads = d->is_vulkan ? pool_default_threads() : (int)n;
     *text = *end ? end + 1 : end;
     return true;
 }

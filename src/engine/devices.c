@@ -101,7 +101,7 @@ err_code engine_list_devices(moebius_engine *g, struct err *e)
     if (o->devices && o->n_threads)
         return err_set(e, ERR_USAGE, "%d threads, and devices %s: expected one of the two", o->n_threads, o->devices);
     int n_rank = engine_ranks(g) ? ranks_n(engine_ranks(g)) : 1,
-        n_threads = o->n_threads ? o->n_threads : engine_n_cpu(g);
+        n_threads = o->n_threads ? o->n_threads : (int)min_i64(engine_n_cpu(g), POOL_MAX_THREADS);
     const char *split = engine_asks_for_gpu(g) ? NULL : o->split; /* as the choice of a GPU divides them */
     g->vram_bytes = o->vram_bytes > 0 ? (size_t)o->vram_bytes : SIZE_MAX;
     TRY(engine_check_gpu(g, e));

@@ -199,6 +199,26 @@ err_code engine_check_options(moebius_engine *g, struct err *e)
     return ERR_OK;
 }
 
+/* Everything before the weights: what the options ask for, the file's description, and the devices. */
+static err_code prepare(moebius_engine *g, const char *path, struct err *e)
+{
+    TRY(engine_check_options(g, e));
+    TRY(gguf_open(&g->gguf, path, e));
+    TRY(vocab_fill(&g->vocab, g->gguf, e));
+    TRY(engine_size_model(g, e));
+    TRY(engine_check_cpu_moe(g, e));
+    TRY(engine_choose_gpu(g, e));
+    return engine_open_devices(g, e);
+}
+
+static err_code load_and_tune(moebius_engine *g, const char *path, struct err *e)
+{
+    TRY(open_model(g, path, e));
+    TRY(engine_tune(g, e));
+    pool_set_throttled(g->pool, g->n_device == 1);
+    return ERR_OK;
+}
+
 moebius_status moebius_engine_open_sized(moebius_engine **out, const char *path, const moebius_engine_options *options,
                                          size_t options_bytes, moebius_error *error)
 {
@@ -211,26 +231,10 @@ moebius_status moebius_engine_open_sized(moebius_engine **out, const char *path,
     g->prefetch.mode = g->options.deterministic ? MOEBIUS_PREFETCH_OFF : g->options.prefetch;
     engine_begin_log(g);
     if (code == ERR_OK)
-        code = engine_check_options(g, &e);
-    if (code == ERR_OK)
-        code = gguf_open(&g->gguf, path, &e);
-    if (code == ERR_OK)
-        code = vocab_fill(&g->vocab, g->gguf, &e);
-    if (code == ERR_OK)
-        code = engine_size_model(g, &e);
-    if (code == ERR_OK)
-        code = engine_check_cpu_moe(g, &e);
-    if (code == ERR_OK)
-        code = engine_choose_gpu(g, &e);
-    if (code == ERR_OK)
-        code = engine_open_devices(g, &e);
+        code = prepare(g, path, &e);
     topology_bind_caller(g->topology);
     if (code == ERR_OK)
-        code = open_model(g, path, &e);
-    if (code == ERR_OK) {
-        code = engine_tune(g, &e);
-        pool_set_throttled(g->pool, g->n_device == 1);
-    }
+        code = load_and_tune(g, path, &e);
     topology_release_caller(g->topology);
     if (code != ERR_OK)
         moebius_engine_close(&g);

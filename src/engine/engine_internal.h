@@ -32,7 +32,7 @@ struct vocab_template {
 struct moebius_vocab {
     struct tokenizer *tokenizer;
     struct vocab_template *templates; /* owned by the arena */
-    struct vocab_bytes *bytes;        /* the tokens as grammars need them, once a grammar does */
+    struct vocab_bytes *bytes;        /* the tokens as grammars need them; filled by the first grammar */
     struct arena arena;
 };
 
@@ -40,11 +40,11 @@ struct moebius_vocab {
 
 MUST_USE err_code vocab_bytes_open(struct vocab_bytes **out, struct err *e);
 void vocab_bytes_close(struct vocab_bytes **b);
-int32_t matcher_n_vocab(const moebius_matcher *m); /* tokens of its grammar's vocabulary; 0: it has none */
+int32_t matcher_n_vocab(const moebius_matcher *m); /* tokens of its grammar's vocabulary; 0: there is none */
 
 /* ---- chat_template.c ------------------------------------------------------------------------------------------- */
 
-/* Takes in all that the file says of its vocabulary. To be emptied, after a failure, too. */
+/* Reads the tokenizer and the chat templates from the file. The caller must call vocab_empty, even after a failure. */
 MUST_USE err_code vocab_fill(struct moebius_vocab *v, const struct gguf *g, struct err *e);
 void vocab_empty(struct moebius_vocab *v);
 
@@ -64,13 +64,14 @@ struct engine_device {
     struct asked_device asked;
     struct pool *pool;
     struct backend *device;
-    struct backend *cpu; /* `device`, or the one that is compared with the reference; borrowed; NULL: no CPU device */
-    struct backend *vulkan;  /* the same of a Vulkan device */
-    struct compute *compute; /* of its experts; NULL for the first device */
+    struct backend *cpu; /* `device` itself or, with --check-ops, the one that is compared with the reference; borrowed;
+                            NULL: this is not a CPU device */
+    struct backend *vulkan;  /* `device` if it is a Vulkan device, else NULL; borrowed */
+    struct compute *compute; /* computes its experts; NULL for the first device */
     char name[32];           /* "place 1 (cpu:4)", or "stage 1 (cpu:4)" where layers are divided */
     moebius_engine *engine;
     struct gpu_need need; /* what its layers take, where layers are divided */
-    size_t spare_bytes;   /* of its own memory, if it computes layers: room for what operations take at first */
+    size_t spare_bytes;   /* if it computes layers: what slots leave free of its own memory, for operations' scratch */
 };
 
 struct moebius_engine {
@@ -84,8 +85,8 @@ struct moebius_engine {
     const struct kernels *kernels; /* of the CPU device */
     struct gguf *gguf;
     struct store *store;
-    struct backend *device;    /* the first, which runs the layers, or those of the first stage, unless rank 0 does */
-    struct backend *no_layers; /* on other ranks: the device of what rank 0 has */
+    struct backend *device;    /* the first; on rank 0 it runs the layers, or those of the first stage */
+    struct backend *no_layers; /* on other ranks: a null device, which stands for the layers that rank 0 runs */
     struct model *model;
     struct moebius_vocab vocab;
     struct log log;
@@ -96,10 +97,11 @@ struct moebius_engine {
 
     /* eval.c */
     struct model_work *work; /* NULL before the first session */
-    int64_t n_batch;         /* tokens of a batch, but for long prompts and where few do */
-    int64_t n_work;          /* tokens that there is work space for now */
-    size_t work_bytes;       /* of the host's memory, what work space has */
-    size_t token_bytes;      /* work space of one more token of a batch, with what experts keep for it */
+    int64_t n_batch;         /* the largest batch of any session; work space is for so many tokens, mostly */
+    int64_t n_work;          /* tokens that there is work space for now: fewer while texts only decode and experts are
+                                read, more during a long prompt (prompt_batch.h) */
+    size_t work_bytes;       /* host memory of the work space */
+    size_t token_bytes;      /* what one more token of a batch takes: work space, and what experts keep for it */
     struct prefetch_trial prefetch;
     atomic_bool is_interrupted; /* the evaluation that is running is to end */
     int n_few;                  /* evaluations of few tokens since the last of more */
@@ -111,7 +113,7 @@ struct moebius_engine {
     struct device_options asked;   /* options.devices, options.split and replicas */
     struct moe_places places;      /* of the model; n_place 0: the experts are not divided */
     struct place **place;          /* [places.n_place], owned; the first is NULL */
-    struct division_place *speeds; /* [places.n_place] what the places offered */
+    struct division_place *speeds; /* [places.n_place] rooms and speeds by which the experts were divided */
     struct place_speeds place_speeds;
     struct place_layer_stats *own; /* [n_moe_layer] of the first device, as moe_places has it */
     struct cache_watch cache;      /* of the first device's slots, if they are a cache */
@@ -125,41 +127,42 @@ struct moebius_engine {
     } refused;                /* the last session that had no room */
     size_t overhead_bytes;    /* memory of the process that base/mem.h does not count */
     size_t limit_bytes;       /* the limit on what base/mem.h counts */
-    size_t spare_bytes;       /* room below the limit for what operations take when they first run */
-    size_t scratch_bytes;     /* what scratch may grow to in this pass: slots leave room for that */
+    size_t spare_bytes;       /* room below the limit for the scratch that operations take when they first run */
+    size_t scratch_bytes;     /* how far scratch may grow in this pass; slots leave room for it */
     size_t vram_bytes;        /* options.vram_bytes; SIZE_MAX: no bound */
     bool is_limited;          /* the limit is in force */
-    bool has_noted_streaming; /* the log has been told that experts stream */
+    bool has_noted_streaming; /* the log has been told that experts are read while the model runs */
     bool has_noted_loss;      /* the log has been told that a GPU was lost */
     struct memory_guard {
-        const char *root;             /* of the system's files, borrowed; NULL: "" (tests have a tree of their own) */
-        int64_t looked_ns;            /* when it last looked what is free; 0: never */
-        size_t free_bytes, own_bytes; /* what was then, and what this process had mapped */
-        int64_t short_ns;             /* when memory was last short, */
-        int64_t told_ns;              /* and when the log was last told; 0: never */
-        size_t from_bytes;            /* limit_bytes before it was lowered; 0: it was not */
+        const char *root;  /* the root of /proc and /sys, borrowed; NULL: "" (tests have a tree of their own) */
+        int64_t looked_ns; /* when the guard last looked; 0: never */
+        size_t free_bytes; /* the system's free memory at that time */
+        size_t own_bytes;  /* what this process had mapped at that time */
+        int64_t short_ns;  /* when memory was last short; 0: never */
+        int64_t told_ns;   /* when the log was last told so; 0: never */
+        size_t from_bytes; /* limit_bytes before the guard lowered it; 0: it is not lowered */
     } guard;
     struct heat_guard {
-        const char *root;  /* as above */
-        int64_t looked_ns; /* when it last looked; 0: never */
-        bool is_told;      /* the log was, and nothing has cooled down since */
+        const char *root;  /* as in struct memory_guard */
+        int64_t looked_ns; /* when the guard last looked; 0: never */
+        bool is_told;      /* the log has been told of a hot sensor, and it has not cooled down since */
     } heat;
     struct tuning tuning; /* in force */
-    uint64_t fingerprint; /* of engine_fingerprint; 0 before it was asked for */
+    uint64_t fingerprint; /* what engine_fingerprint returns; 0 before it was first called */
     /* warm.c */
-    bool is_warm;     /* the slots were filled, or there was nothing to fill them with */
+    bool is_warm;     /* engine_warm has run: the slots were filled, or there was nothing to fill them with */
     char *usage_path; /* NULL: counts are not kept */
     /* roof.c */
-    char *roof_memory; /* [roof_bytes] what is read to measure; NULL before the first time */
+    char *roof_memory; /* [roof_bytes] read to measure the memory's speed; NULL before the first measurement */
     size_t roof_bytes;
-    struct pool *roof_pool; /* as many threads as several devices have; NULL: the one device's measure */
+    struct pool *roof_pool; /* threads of all devices together; NULL: the one device's pool measures */
 };
 
 struct moebius_session {
     moebius_engine *engine;
     moebius_session_options options;
     struct model_state *state;
-    int64_t n_batch; /* tokens of a batch, but for long prompts (prompt_batch.h) */
+    int64_t n_batch; /* tokens of a batch; long prompts may have larger ones (prompt_batch.h) */
     struct car car;
     int64_t sort_cutoff;
     struct cancel cancel;
@@ -167,33 +170,34 @@ struct moebius_session {
     void *progress_user;
     struct parked_state {
         bool is_parked;
-        int64_t pos;
-        char *path;  /* NULL: in `bytes` */
+        int64_t pos; /* tokens of the text */
+        char *path;  /* the file that has the state; NULL: `bytes` has it */
         char *bytes; /* [n_bytes] */
         size_t n_bytes;
     } parked;
     int32_t *ids; /* [n_ctx]; those below the state's position are the text */
     size_t ids_bytes;
-    float *logits; /* [n_vocab]; NULL before there are some */
+    float *logits; /* [n_vocab]; NULL until session_logits_room */
     size_t logits_bytes;
-    const float *last; /* `logits` where they are those after the text's last token, else NULL */
+    const float *last; /* `logits` if they are those after the text's last token, else NULL */
     moebius_trace trace;
     struct moe_trace moe_trace;
 };
 
 /* ---- session.c ------------------------------------------------------------------------------------------------- */
 
-/* Room for a session's logits, from the first time on. */
+/* Makes room for a session's logits, if there is none yet. */
 MUST_USE err_code session_logits_room(moebius_session *s, struct err *e);
 
 /* ---- engine.c -------------------------------------------------------------------------------------------------- */
 
-/* Steps of opening, in this order; after a failure the engine is to be closed. */
+/* Steps of opening, in this order. After a failure the caller closes the engine. */
 void engine_begin_log(moebius_engine *g);
 MUST_USE err_code engine_check_options(moebius_engine *g, struct err *e);
-/* Fills g->facts, and under ranks options.expert_ram_bytes from the share: the GGUF is open. */
+/* Fills g->facts from the GGUF, which must be open; with several ranks also options.expert_ram_bytes from the share. */
 MUST_USE err_code engine_size_model(moebius_engine *g, struct err *e);
-/* The experts' bytes: the GGUF, which is open, with its checksums if it has some, and the prepared store. */
+/* Opens what experts are read from: the GGUF's files, with its checksums if it has some, and the prepared store. The
+ * GGUF must be open. */
 MUST_USE err_code engine_open_store(moebius_engine *g, struct err *e);
 MUST_USE err_code engine_load_model(moebius_engine *g, const struct model_load_params *params, struct err *e);
 
@@ -210,57 +214,62 @@ MUST_USE err_code session_load_parked(moebius_session *s, struct err *e);
 
 /* ---- gpu.c ----------------------------------------------------------------------------------------------------- */
 
-/* What the model takes of this process's devices (memory.c). */
+/* What the model takes of the memory of this process's devices (in memory.c). */
 struct gpu_need engine_gpu_need(const moebius_engine *g);
 
+/* Whether options.gpu asks for a GPU: "auto" or a number. */
 bool engine_asks_for_gpu(const moebius_engine *g);
 MUST_USE err_code engine_check_gpu(const moebius_engine *g, struct err *e);
-/* Chooses the devices where options.gpu is to; between reading the model's description and opening devices. */
+/* Chooses the devices, if options.gpu says that the engine shall: after the model has been sized (engine_size_model),
+ * and before devices are opened. */
 MUST_USE err_code engine_choose_gpu(moebius_engine *g, struct err *e);
 
 /* ---- gpu_memory.c ---------------------------------------------------------------------------------------------- */
 
-/* Whether a device works in memory of its own, which the limit on the process's does not bound. */
+/* Whether a device works in memory of its own (a graphics card), which the limit on the process's memory does not
+ * bound. */
 bool engine_has_own_memory(const moebius_engine *g, int device);
-/* Bounds the places' rooms by such memory, once the layers are loaded. */
+/* Bounds the places' rooms by the devices' own memory. The layers must have been loaded. */
 void engine_gpu_rooms(const moebius_engine *g, struct division_place *places);
-/* Has experts give such memory back when there is no more, once the model is loaded. */
+/* Has devices ask their experts for memory when their own runs out. The model must have been loaded. */
 void engine_gpu_reclaim(moebius_engine *g);
-/* Warns where the driver seems to keep some of it in the host's memory. */
+/* Warns if a driver seems to keep some of a GPU's memory in the host's. */
 void engine_gpu_report(const moebius_engine *g);
-/* ERR_LIMIT where a device that computes layers has not room for what these take. */
+/* ERR_LIMIT if a device that computes layers has too little memory for them. */
 MUST_USE err_code engine_gpu_bound(const moebius_engine *g, int device, const struct gpu_need *need, struct err *e);
-/* Makes room for a session's state: later_bytes [n_stage]. ERR_LIMIT where there can't be enough. */
+/* Makes room for a session's state: later_bytes [n_stage]. ERR_LIMIT if there can't be enough. */
 MUST_USE err_code engine_gpu_session(moebius_engine *g, const size_t *later_bytes, struct err *e);
-/* Says once that a GPU was lost, after an evaluation that failed. */
+/* Logs, once, that a GPU was lost. To be called after an evaluation that failed. */
 void engine_gpu_lost(moebius_engine *g);
-/* What slots leave free of a device's own memory. */
+/* Bytes of a device's own memory that slots leave free. */
 size_t engine_gpu_spare(const moebius_engine *g, int device);
 
 /* ---- devices.c ------------------------------------------------------------------------------------------------- */
 
 /* Reads options.devices and options.split. */
 MUST_USE err_code engine_list_devices(moebius_engine *g, struct err *e);
-/* Layers whose experts are not to be on the GPU, of options.n_cpu_moe, of which less than 0 asks for none. */
+/* The number of layers whose experts are to be in the host's memory: options.n_cpu_moe, where a negative number means
+ * none. */
 int64_t engine_n_cpu_moe(const moebius_engine *g);
-/* Splits the experts as options.n_cpu_moe says, which is checked once the model is sized. */
+/* Has the last engine_n_cpu_moe layers' experts go to the last device. */
 void engine_split_last(moebius_engine *g);
+/* Refuses more such layers than the model has. The model must have been sized. */
 MUST_USE err_code engine_check_cpu_moe(const moebius_engine *g, struct err *e);
-/* Takes g->asked over as the list. */
+/* Fills g->devices from g->asked. */
 void engine_take_devices(moebius_engine *g);
-/* Opens the devices that are listed; after a failure, too, they are to be closed. */
+/* Opens the devices of g->devices. They must be closed even after a failure. */
 MUST_USE err_code engine_open_devices(moebius_engine *g, struct err *e);
 void engine_close_devices(moebius_engine *g);
 int engine_n_threads(const moebius_engine *g); /* of all devices */
-/* Whether all devices' threads have a processor each, so that threads may spin. */
+/* Whether each thread of all devices has a processor of its own, so that threads may spin. */
 bool engine_has_core_each(const moebius_engine *g);
 
 /* ---- engine_stages.c ------------------------------------------------------------------------------------------- */
 
-/* Refuses what does not go together with layers that are divided. */
+/* Refuses options that can't be combined with --split stages. */
 MUST_USE err_code engine_check_stages(const moebius_engine *g, struct err *e);
-/* Divides the layers among the devices, which are open, where that is asked for, or the first of several GPUs has no
- * room for all: fills g->stages. */
+/* Divides the layers among the open devices if --split stages asks for it, or if the first of several GPUs has too
+ * little memory for the model: fills g->stages. */
 MUST_USE err_code engine_choose_stages(moebius_engine *g, struct err *e);
 /* Whether layers are divided among devices. */
 static inline bool engine_has_stages(const moebius_engine *g)
@@ -270,123 +279,128 @@ static inline bool engine_has_stages(const moebius_engine *g)
 
 /* ---- engine_places.c ------------------------------------------------------------------------------------------- */
 
-/* Divides the experts among the places: as model_load_params.divide, of an engine. */
+/* Divides the experts among the places; a function for model_load_params.divide. */
 MUST_USE err_code engine_divide(void *engine, const struct expert_layer *layers, const size_t *slot_bytes, int n_layer,
                                 struct division *out, struct err *e);
-/* Opens the places beside the first device, when the model is loaded. To be closed before the model. */
+/* Opens the places beside the first device. The model must have been loaded; the places must be closed before it. */
 MUST_USE err_code engine_open_places(moebius_engine *g, struct err *e);
 void engine_close_places(moebius_engine *g);
 
-/* The sum of a figure over the experts of all devices, but for copies in a cache. Not while a layer is computed. */
+/* The sum of a figure over the experts of all devices, without the copies that a cache holds. Must not be called while
+ * a layer is computed. */
 size_t engine_expert_bytes(const moebius_engine *g, size_t (*bytes)(const struct experts *x));
-/* Whether experts are read when they are needed. */
+/* Whether some experts are read only when they are needed. */
 bool engine_is_streaming(const moebius_engine *g);
-/* Has the devices open their slots, each its share of the room that there is but for what is kept for scratch, and fill
- * them with what earlier runs used (NULL: leaves them). */
+/* Has each device open its share of slots in the free memory, except what is kept for scratch, and fill them with what
+ * earlier runs used most (past NULL: leaves them empty). */
 MUST_USE err_code engine_open_slots(moebius_engine *g, const struct usage *past, struct err *e);
-/* Has the devices close slots, each its share, until n_bytes fit below the limit on memory. */
+/* Has each device close its share of slots, until n_bytes fit below the limit on memory. */
 void engine_reclaim_experts(moebius_engine *g, size_t n_bytes);
 
 /* ---- expert_moves.c -------------------------------------------------------------------------------------------- */
 
 /* Whether the first device's slots are a cache of what the other places have. */
 bool engine_has_cache(const moebius_engine *g);
-/* A figure of these slots; 0 where there is no cache. */
+/* A figure of the cache's slots; 0 if there is no cache. */
 size_t engine_cache_bytes(const moebius_engine *g, size_t (*bytes)(const struct experts *x));
-/* Fills these slots: with what the policy knows as hottest, then with anything. */
+/* Fills the cache: first with the experts that its policy considers hottest, then with any. */
 void engine_fill_cache(moebius_engine *g);
-/* Behind a pass: moves what is hotter into these slots, as long as the watch allows it. */
+/* After a pass: moves hotter experts into the cache, as long as g->cache (cache_watch.h) allows it. */
 void engine_move_experts(moebius_engine *g);
 
 /* ---- engine_ranks.c -------------------------------------------------------------------------------------------- */
 
-/* options.ranks; NULL: this process is alone. */
+/* The processes of this run; NULL: this process is alone. */
 struct ranks *engine_ranks(const moebius_engine *g);
-int engine_rank(const moebius_engine *g); /* 0 for one that is alone */
+int engine_rank(const moebius_engine *g); /* this process's number; 0 if it is alone */
 MUST_USE err_code engine_check_ranks(moebius_engine *g, struct err *e);
-/* Room for experts below the limits on memory; SIZE_MAX: no bound. all_bytes: what expert_ram_share is a share of. */
+/* Bytes that experts may take below the limits on memory; SIZE_MAX: no bound. all_bytes: of all experts, of which
+ * expert_ram_share is a share. */
 size_t engine_expert_room(const moebius_engine *g, size_t all_bytes);
-/* On rank 0: g->speeds, which has room for all, as the ranks offer them. */
+/* On rank 0: fills g->speeds with what all ranks offer. */
 MUST_USE err_code engine_ask_ranks(moebius_engine *g, const struct expert_layer *layers, const size_t *slot_bytes,
                                    int n_layer, struct err *e);
-/* Waits until the other ranks have loaded theirs, and makes places of them. */
+/* Waits until the other ranks have loaded their experts, and opens a place for each. */
 MUST_USE err_code engine_open_ranks(moebius_engine *g, struct err *e);
-/* engine_open_slots for the other ranks, if there are some. */
+/* engine_open_slots on the other ranks, if there are any. */
 MUST_USE err_code engine_warm_ranks(moebius_engine *g, const struct usage *past, struct err *e);
 
 /* ---- eval.c ---------------------------------------------------------------------------------------------------- */
 
-/* Work space for batches of n_batch tokens, until the engine is closed; while experts are read and texts only decode,
- * for planning_few_tokens. */
+/* Makes sure that there is work space for batches of n_batch tokens, from now until the engine is closed. (While texts
+ * only decode and experts are read, it is shrunk to planning_few_tokens, and grows again when it is needed.) */
 MUST_USE err_code engine_work_need(moebius_engine *g, int64_t n_batch, struct err *e);
-/* The work space is for n_batch tokens again: a session that needed more is not admitted. */
+/* Undoes engine_work_need for a session that was not admitted: n_batch is what it was before. */
 void engine_work_back(moebius_engine *g, int64_t n_batch);
-/* Makes what there is room for n_batch tokens. */
+/* Makes the present work space fit n_batch tokens. */
 MUST_USE err_code engine_work_fit(moebius_engine *g, int64_t n_batch, struct err *e);
-/* Appends tokens to sessions: moebius_eval_batch. */
-MUST_USE err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e);
 
 /* ---- status.c -------------------------------------------------------------------------------------------------- */
 
-/* Hands an internal error out through the public struct, which may be NULL; returns its status. */
+/* Copies an internal error into the public struct, which may be NULL, and returns its status. */
 moebius_status engine_status(err_code code, const struct err *e, moebius_error *out);
 
 /* ---- memory.c -------------------------------------------------------------------------------------------------- */
 
-/* Puts a bound in force, options.ram_bytes or else what is free. To be called when the files' directories have been
- * read, and before the weights are. ERR_LIMIT when the bound is less than the model can do with. */
+/* Bounds the process's memory by options.ram_bytes or, without it, by what is free. To be called when the files'
+ * directories have been read, and before the weights are. ERR_LIMIT when the model needs more than the bound. */
 MUST_USE err_code engine_memory_bound(moebius_engine *g, struct err *e);
 void engine_memory_release(moebius_engine *g);
 
-/* Of the weights, which tells a model's fine-tunes apart; moebius_fingerprint is of its shapes alone. */
+/* A hash of the model's shapes and some of its weights, which tells a model's fine-tunes apart; moebius_fingerprint
+ * goes by the shapes alone. */
 MUST_USE err_code engine_fingerprint(moebius_engine *g, uint64_t *out, struct err *e);
 
-/* To be called between passes: when what the system or a control group has left is less than a small part of the bound,
- * or will soon be at the rate at which it falls, lowers the limit, and experts give slots back; when there is much more
- * again for a while, raises it. Looks twenty times a second at most, and tells the log. Does nothing where no bound is
- * in force. */
+/* To be called between passes. When the system's or the control group's free memory is below a small part of the bound,
+ * or will be soon at the rate at which it falls, lowers the limit, so that experts give slots back; when there has been
+ * much more for a while, raises it again. Looks at most twenty times a second, and tells the log. Does nothing if no
+ * bound is in force. */
 void engine_memory_guard(moebius_engine *g);
-/* Between passes, too: warns once when a sensor comes near its limit, and again after it has cooled down. */
+/* To be called between passes, too: logs a warning when a temperature comes near its limit, and again only after it has
+ * cooled down. */
 void engine_heat_guard(moebius_engine *g);
 
-/* Creates a session by `create`, which also says how much memory it will take later on each device that computes layers
- * (later_bytes [n_stage], zeros before), and makes room for it. ERR_LIMIT, with the number, when there is too little;
- * what was created is the caller's to close either way. */
+/* Creates a session by calling `create`, and makes room for it. `create` also says how much memory the session will
+ * take later on each device that computes layers: later_bytes [n_stage], zeros at first. ERR_LIMIT, with the number of
+ * bytes needed, when there is too little. The caller closes what was created either way. */
 typedef err_code engine_create_fn(void *user, size_t *later_bytes, struct err *e);
 MUST_USE err_code engine_memory_session(moebius_engine *g, engine_create_fn *create, void *user, struct err *e);
-/* Whether slots and work space share memory that has a bound. */
+/* Whether slots and work space share memory that is bounded. */
 bool engine_shares_memory(const moebius_engine *g);
-/* Before a pass of n_tok tokens: has experts' slots leave room for what its operations keep besides their results. */
+/* Before a pass of n_tok tokens: has the experts' slots leave room for the scratch of its operations. */
 void engine_memory_pass(moebius_engine *g, int64_t n_tok);
-/* What places beside the first device take in the host's memory to compute n_tok tokens, at most. */
+/* The most host memory that places beside the first device take to compute n_tok tokens. */
 size_t engine_places_bytes(const moebius_engine *g, int64_t n_tok);
-size_t engine_kept_bytes(const moebius_engine *g); /* what of that scratch has not taken yet */
+/* Bytes that slots must still leave free for scratch. */
+size_t engine_kept_bytes(const moebius_engine *g);
 
 /* ---- warm.c ---------------------------------------------------------------------------------------------------- */
 
-/* What earlier runs used, to be closed; no counts where that is not known. */
+/* How often earlier runs used each expert; *past has no counts if that is not known. The caller closes it. */
 MUST_USE err_code engine_past_usage(moebius_engine *g, int n_layer, int64_t n_expert, struct usage *past,
                                     struct err *e);
-/* Fills the experts' slots with what earlier runs used. Only the first call does something. */
+/* Fills the experts' slots with what earlier runs used most. Calls after the first do nothing. */
 MUST_USE err_code engine_warm(moebius_engine *g, struct err *e);
-/* Keeps the counts of what this run used. A failure is logged. */
+/* Adds this run's counts to those that are kept. A failure is logged. */
 void engine_usage_save(moebius_engine *g);
 
 /* ---- drive_speed.c ----------------------------------------------------------------------------------------------- */
 
-/* Bytes a second that the store gives of experts, a tenth of a second long; 0 where that can't be measured. */
+/* Bytes a second at which experts can be read from the store, measured for a tenth of a second; 0: not measurable. */
 double engine_drive_speed(const moebius_engine *g);
 
 /* ---- roof.c ---------------------------------------------------------------------------------------------------- */
 
-/* Bytes a second that all threads read from memory, with up to n_bytes of it; 0 where there is no room for that. */
+/* Bytes a second at which all threads together read from memory, measured on up to n_bytes of it; 0: there is no memory
+ * to measure with. */
 double engine_read_speed(moebius_engine *g, size_t n_bytes);
-/* Frees the memory that measuring took. */
+/* Frees the memory that measurements took. */
 void engine_roof_close(moebius_engine *g);
 
 /* ---- tuning.c -------------------------------------------------------------------------------------------------- */
 
-/* Takes the tuning that the options name, or that earlier runs kept, and measures quickly what that lacks. */
+/* Reads the tuning from the file that the options name, or else from the cache directory, and measures what the latter
+ * lacks. */
 MUST_USE err_code engine_tune(moebius_engine *g, struct err *e);
 
 #endif

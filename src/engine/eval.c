@@ -1,4 +1,5 @@
-/* Evaluating tokens: which go into the next forward pass, work space for it, and what becomes of its logits. */
+/* Evaluating tokens: chooses which go into the next forward pass, fits the work space to it, runs it, and hands its
+ * logits out. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -10,8 +11,8 @@
 #include "model/sizes.h"
 
 enum {
-    PROGRESS_NS = 50 * 1000 * 1000, /* progress is told no more often */
-    FEW_IN_TURN = 8,                /* evaluations of few tokens after which work space is for few */
+    PROGRESS_NS = 50 * 1000 * 1000, /* the least time between two reports of progress */
+    FEW_IN_TURN = 8,                /* after so many evaluations of few tokens in a row the work space is shrunk */
 };
 
 /* An evaluation: the items and how far each is. */
@@ -19,12 +20,12 @@ struct eval {
     moebius_engine *engine;
     const moebius_batch_item *items;
     size_t n_items;
-    size_t *done;            /* [n_items] tokens that earlier passes took */
-    struct model_rows *rows; /* [n_items] of the pass in hand */
-    size_t *item;            /* [n_items] whose these are */
+    size_t *done;            /* [n_items] each item's tokens that earlier passes computed */
+    struct model_rows *rows; /* [n_items], of which n_rows are used: the present pass */
+    size_t *item;            /* [n_items] the item that each of these rows belongs to */
     int64_t n_rows;
-    int64_t n_done, n_all; /* of the pass in hand, as model_forward counts; n_all 0: there is none */
-    int64_t told_ns;       /* when progress was told last */
+    int64_t n_done, n_all; /* progress of the present pass, as model_forward counts; n_all 0: no pass is running */
+    int64_t told_ns;       /* when progress was last reported */
     struct cancel cancel;
     bool is_cancelled;
 };
@@ -54,7 +55,7 @@ static void tell_progress(struct eval *v)
     }
 }
 
-/* Once the answer is yes it stays so. It is asked often enough to tell how far the work is, too. */
+/* Once this is true, it stays so. It is called often enough to report progress from here, too. */
 static bool is_cancel_wanted(void *user)
 {
     struct eval *v = user;
@@ -80,7 +81,7 @@ err_code engine_work_fit(moebius_engine *g, int64_t n_batch, struct err *e)
     return code;
 }
 
-/* Work space for n_batch tokens in place of what there is; 0: none. After a failure there is none. */
+/* Replaces the work space by one for n_batch tokens (0: by none). After a failure there is none. */
 static err_code replace_work(moebius_engine *g, int64_t n_batch, struct err *e)
 {
     size_t before = mem_mapped_bytes(MEM_SCRATCH);
@@ -130,8 +131,8 @@ int64_t moebius_session_batch(const moebius_session *session, size_t n)
     return n < (size_t)n_batch ? (int64_t)n : n_batch;
 }
 
-/* Leaves work space for batches of n_batch tokens, and gives the experts the rest. What fails here is tried again where
- * it is needed. */
+/* Shrinks the work space to n_batch tokens, and gives the experts the memory. A failure is only logged, as the next
+ * evaluation tries again. */
 static void shrink_work(moebius_engine *g, int64_t n_batch)
 {
     struct err e;
@@ -147,7 +148,7 @@ static void shrink_work(moebius_engine *g, int64_t n_batch)
 
 /* ---- passes ------------------------------------------------------------------------------------------------------ */
 
-/* What an item still has to do, in the order in which passes take it up. */
+/* The order in which items get into passes: sampled tokens first, then drafts, then prompts. */
 enum turn { TURN_DECODE, TURN_DRAFT, TURN_PROMPT, TURN_DONE };
 
 static enum turn turn_of(const struct eval *v, size_t i)
@@ -158,7 +159,7 @@ static enum turn turn_of(const struct eval *v, size_t i)
     return x->is_draft ? TURN_DRAFT : x->n == 1 ? TURN_DECODE : TURN_PROMPT;
 }
 
-/* How many of item i's tokens [from, from + n) have logits that somebody wants. */
+/* For how many of item i's tokens [from, from + n) logits are wanted. */
 static int64_t n_wanted(const struct eval *v, size_t i, size_t from, int64_t n)
 {
     const moebius_batch_item *x = &v->items[i];
@@ -236,7 +237,7 @@ static err_code each_logits(const struct eval *v, struct err *e)
     return ERR_OK;
 }
 
-/* The pass is done: the sessions have its tokens, and those whose prompt has ended can go back there. */
+/* After a pass: appends its tokens to the sessions' texts, and makes a checkpoint where a prompt has ended. */
 static void take_tokens(struct eval *v)
 {
     for (int64_t r = 0; r < v->n_rows; r++) {
@@ -251,8 +252,9 @@ static void take_tokens(struct eval *v)
     }
 }
 
-/* Whether the pass may overwrite recurrent state: it takes single tokens, reads nothing (no expert, and no choice to
- * count it) and asks no other place, which could fail, and is not cancelled, as that is over soon. */
+/* Whether the pass may overwrite recurrent state in place, which can't be undone: only if nothing in it can fail. So it
+ * must consist of single tokens, read nothing (no expert, and no router's choice to count) and involve no other place;
+ * and it is not cancelled, as it is short. */
 static bool is_in_place(const struct eval *v)
 {
     const struct experts *x = v->engine->model->experts; /* all stages' count, or none */
@@ -263,7 +265,7 @@ static bool is_in_place(const struct eval *v)
            !engine_is_streaming(v->engine) && v->engine->places.n_place == 0;
 }
 
-/* How the pass is to run: as the first item's session says. */
+/* How the pass is to run: the first item's session decides. */
 static struct model_forward_params forward_params(struct eval *v)
 {
     const moebius_session *s = v->items[v->item[0]].session;
@@ -276,7 +278,7 @@ static struct model_forward_params forward_params(struct eval *v)
                                          .in_place = is_in_place(v)};
 }
 
-/* Has the threads of devices that compute layers ask whether they shall stop. */
+/* Has the pools of devices that compute layers ask `cancel` whether they shall stop. */
 static void set_cancel(moebius_engine *g, const struct cancel *cancel)
 {
     for (int i = 0; i < g->n_stage; i++)
@@ -322,6 +324,7 @@ static err_code run_pass(struct eval *v, struct err *e)
     return ERR_OK;
 }
 
+/* Whether the evaluation fits into the smaller work space. */
 static bool is_of_few(const struct eval *v)
 {
     size_t n = 0;
@@ -330,7 +333,7 @@ static bool is_of_few(const struct eval *v)
     return n <= (size_t)planning_few_tokens(v->engine->n_batch);
 }
 
-/* The tokens of a pass for which there is to be work space: more where long prompts read experts. */
+/* For how many tokens there is to be work space: for more than a batch if a long prompt reads experts. */
 static int64_t pass_room(const struct eval *v)
 {
     int64_t most = v->engine->n_batch;
@@ -408,7 +411,8 @@ static err_code check_item(const moebius_engine *g, const moebius_batch_item *it
     return check_tokens(x, e);
 }
 
-/* Drafts and sampled tokens make one pass, as the inputs of one alone are kept. */
+/* All drafts and sampled tokens of an evaluation must fit into one pass, as recurrent layers keep only one pass's
+ * inputs, from which a rejected draft is undone. */
 static err_code check_drafts(const moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e)
 {
     size_t n = 0, n_draft = 0;
@@ -428,6 +432,7 @@ static err_code check_drafts(const moebius_engine *g, const moebius_batch_item *
 
 /* ---- evaluations ------------------------------------------------------------------------------------------------- */
 
+/* Shows a product to the session's trace. */
 static void observed(void *user, const struct observed *o)
 {
     const moebius_session *s = user;
@@ -458,7 +463,8 @@ static err_code run_observed(struct eval *v, struct err *e)
 
 enum { FEW_ITEMS = 16 };
 
-err_code engine_eval(moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e)
+/* moebius_eval_batch: appends tokens to sessions. */
+static err_code eval_items(moebius_engine *g, const moebius_batch_item *items, size_t n_items, struct err *e)
 {
     size_t few_done[FEW_ITEMS] = {0}, few_item[FEW_ITEMS];
     struct model_rows few_rows[FEW_ITEMS];
@@ -495,7 +501,7 @@ moebius_status moebius_eval_batch_sized(moebius_engine *engine, const moebius_ba
     atomic_store(&engine->is_interrupted, false);
     err_code code = sized_take_list(&arena, &known, sizeof *items, items, item_bytes, n_items, "a batch item", &e);
     if (code == ERR_OK)
-        code = engine_eval(engine, known, n_items, &e);
+        code = eval_items(engine, known, n_items, &e);
     arena_close(&arena);
     if (code != ERR_OK)
         engine_gpu_lost(engine);

@@ -1,4 +1,4 @@
-/* How the experts of a store lie in a device's slots, which is how a prepared store must hold them. */
+/* How a device wants the experts of a store to lie in its slots: in a prepared store they must lie so. */
 #ifndef ENGINE_EXPERT_IMAGES_H
 #define ENGINE_EXPERT_IMAGES_H
 

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+/* How much "auto" prefers a kind of GPU; 0: it never takes it. */
 static int rank_of(const struct vulkan_device *d)
 {
     static const char *const kinds[] = {"discrete", "virtual", "integrated"}; /* the best first */

@@ -14,35 +14,37 @@ struct gpu_need {
     uint64_t all_experts;   /* 0: it has none */
 };
 
+/* What a GPU gets of a model. */
 enum gpu_part {
-    GPU_NOTHING, /* the CPU computes */
-    GPU_LAYERS,  /* the layers, and what experts have room there; the CPU has the others */
+    GPU_NOTHING, /* nothing: the CPU computes */
+    GPU_LAYERS,  /* all layers, and as many experts as there is room for; the CPU has the other experts */
     GPU_STAGE,   /* some of the layers; other GPUs have the rest */
-    GPU_ALL
+    GPU_ALL      /* the whole model */
 };
 
 struct gpu_choice {
-    int number; /* of the GPU; -1: there is none to choose */
-    enum gpu_part part;
-    uint64_t room_bytes; /* that it has for this process */
+    int number;          /* of the GPU, as the driver lists it; -1: there is none to choose */
+    enum gpu_part part;  /* what it gets */
+    uint64_t room_bytes; /* its memory for this process */
 };
 
-/* The GPU that "auto" takes of the n that there are: a card with memory of its own before others, then the one with
- * most room; never a driver that computes on the processor. -1: none. */
+/* Which of n GPUs "auto" takes: cards with memory of their own come before others, and of those the one with most
+ * memory; never a driver that computes on the processor. -1: none. */
 int gpu_choose(const struct vulkan_device *all, int n);
 
-/* What of a model GPU `number` gets. max_bytes: what it may take at most; host_bytes: of the host's memory that is
- * free, for GPUs that work in that. */
+/* What GPU `number` gets of a model. max_bytes: what this process may take of its memory; host_bytes: the host's free
+ * memory, for GPUs that work in it. */
 struct gpu_choice gpu_place(const struct vulkan_device *all, int number, const struct gpu_need *need,
                             uint64_t max_bytes, uint64_t host_bytes);
 
-/* The fewest cards with memory of their own that have room for a model together when each has some of its layers: those
- * first that `gpu_choose` would take. layer_bytes: what its largest layer takes, which is on one of them; max_bytes: of
- * each card. cards [most] gets their numbers; returns how many, or 0: all together have too little. */
+/* The fewest cards with memory of their own that together have room for a model, when each gets some of its layers.
+ * Cards are tried in the order in which gpu_choose prefers them. layer_bytes: of the model's largest layer, as layers
+ * are not divided; max_bytes: what this process may take of each card. cards [most] gets their numbers; returns how
+ * many, or 0 if all together have too little. */
 int gpu_gather(const struct vulkan_device *all, int n, const struct gpu_need *need, uint64_t layer_bytes,
                uint64_t max_bytes, int *cards, int most);
 
-/* Room that weights leave to texts' state and work space. */
+/* The part of a GPU's memory that weights leave to the texts' state and to work space. */
 uint64_t gpu_reserve_bytes(uint64_t room_bytes);
 
 #endif

@@ -74,7 +74,7 @@ struct moebius_matcher {
 static err_code open_grammar(moebius_grammar *g, const moebius_vocab *vocab, moebius_grammar_kind kind,
                              const char *text, size_t n, unsigned flags, struct err *e)
 {
-    enum grammar_kind kinds[] = {GRAMMAR_SCHEMA, GRAMMAR_GBNF, GRAMMAR_REGEX};
+    static const enum grammar_kind kinds[] = {GRAMMAR_SCHEMA, GRAMMAR_GBNF, GRAMMAR_REGEX};
     if ((unsigned)kind > MOEBIUS_GRAMMAR_REGEX)
         return err_set(e, ERR_USAGE, "%d is no kind of grammar", (int)kind);
     if (flags & ~(unsigned)MOEBIUS_GRAMMAR_LENIENT)

@@ -1,4 +1,5 @@
-/* The bound on the process's memory: what counts, and a session's place in it. */
+/* The bound on the process's memory: choosing it, adapting it to the system's free memory, and making room for sessions
+ * below it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -13,8 +14,7 @@
 #include "planner/plan.h"
 #include "ranks/ranks.h"
 
-/* What loading matrices takes, a thread. */
-enum { LOAD_BYTES = 1 << 20 };
+enum { LOAD_BYTES = 1 << 20 }; /* memory that each thread takes while it loads matrices */
 
 static void reclaim(void *user, size_t n_bytes)
 {
@@ -51,7 +51,7 @@ struct gpu_need engine_gpu_need(const moebius_engine *g)
     return n;
 }
 
-/* What of that the host's memory must hold where the first device computes all layers. */
+/* The least host memory for the model if the first device computes all layers. */
 static err_code whole_bytes(const moebius_engine *g, size_t *n_bytes, struct err *e)
 {
     const struct gpu_need need = engine_gpu_need(g);
@@ -62,7 +62,7 @@ static err_code whole_bytes(const moebius_engine *g, size_t *n_bytes, struct err
     return ERR_OK;
 }
 
-/* The same where each device has its layers and their experts. */
+/* The same if each device has layers of its own, with their experts. */
 static err_code stages_bytes(const moebius_engine *g, size_t *n_bytes, struct err *e)
 {
     *n_bytes = 0;
@@ -74,7 +74,8 @@ static err_code stages_bytes(const moebius_engine *g, size_t *n_bytes, struct er
     return ERR_OK;
 }
 
-/* With what loading takes there. GPUs are asked for their part. */
+/* The least host memory that the model can do with, and what loading it takes. Also checks that GPUs have room for
+ * their part. */
 static err_code least_bytes(const moebius_engine *g, size_t *n_bytes, struct err *e)
 {
     TRY(engine_has_stages(g) ? stages_bytes(g, n_bytes, e) : whole_bytes(g, n_bytes, e));
@@ -92,8 +93,8 @@ static err_code too_little(const moebius_engine *g, size_t need, const char *for
                    (double)need / (1 << 20), need, PLAN_MARGIN_BYTES >> 20);
 }
 
-/* The process's peak at most: as the options say, else what it has now and most of what is free. 0: no bound, as the
- * options want or exclude one, or as nobody knows what is free. */
+/* The bound on the process's peak: options.ram_bytes or, without it, what the process has now and most of what is free.
+ * 0: there is no bound, as the options say so or exclude one, or as the system doesn't say what is free. */
 static size_t choose_bound(const moebius_engine *g)
 {
     size_t free_bytes = free_memory_bytes("");
@@ -118,7 +119,7 @@ err_code engine_memory_bound(moebius_engine *g, struct err *e)
         return too_little(g, g->overhead_bytes + least, "this model, without a context,", e);
     g->limit_bytes = g->bound_bytes - g->overhead_bytes;
     err_code code = enforce(g, e);
-    return g->options.ram_bytes > 0 ? code : ERR_OK; /* of several engines the first is bound by what is free */
+    return g->options.ram_bytes > 0 ? code : ERR_OK; /* without an option only a process's first engine has a bound */
 }
 
 void engine_memory_release(moebius_engine *g)
@@ -132,8 +133,8 @@ static const int64_t look_ns = 50 * 1000 * 1000, ease_ns = (int64_t)5 * 1000 * 1
                      tell_ns = (int64_t)10 * 1000 * 1000 * 1000, least_ahead_ns = 500 * 1000 * 1000,
                      most_ahead_ns = (int64_t)4 * 1000 * 1000 * 1000;
 
-/* What is to stay free: one part in so many of the bound, within bounds of its own. A bound that is chosen from what is
- * free leaves more than that. */
+/* How much of the system's memory is to stay free: one part in SHARE of the bound, between `least` and `most`. A bound
+ * that was chosen from what is free leaves more than that. */
 static size_t reserve_bytes(const moebius_engine *g)
 {
     enum { SHARE = 64 };
@@ -150,7 +151,8 @@ static void set_limit(moebius_engine *g, size_t n_bytes)
     (void)!enforce(g, &e); /* nobody else has set one since */
 }
 
-/* What can't be given back stays, with what operations need. */
+/* Lowers the limit so that `lack` bytes are given back, but not below what can't be given back and what operations
+ * need. */
 static void shrink(moebius_engine *g, size_t lack, size_t free_bytes)
 {
     struct memory_guard *m = &g->guard;
@@ -171,6 +173,7 @@ static void shrink(moebius_engine *g, size_t lack, size_t free_bytes)
              (double)engine_expert_bytes(g, experts_max_bytes) / 1e6);
 }
 
+/* Raises a lowered limit by up to n_bytes, and opens slots again. */
 static void grow(moebius_engine *g, size_t n_bytes)
 {
     struct err e;
@@ -184,8 +187,8 @@ static void grow(moebius_engine *g, size_t n_bytes)
              (double)engine_expert_bytes(g, experts_open_bytes) / 1e6);
 }
 
-/* What others take before the next look but one, if they go on as since the last look: at least `ahead_ns` of it, and
- * an eighth of the bound at most. */
+/* How many bytes other processes will take until the look after the next one, if they go on as since the last look.
+ * At least least_ahead_ns and at most most_ahead_ns are looked ahead; it is at most an eighth of the bound. */
 static size_t soon_taken(const moebius_engine *g, int64_t took_ns, size_t free_bytes, size_t own_bytes)
 {
     enum { SHARE = 8 };
@@ -237,7 +240,7 @@ static void note_streaming(moebius_engine *g)
              units_size((uint64_t)engine_expert_bytes(g, experts_max_bytes)).s);
 }
 
-/* What slots in the host's memory may give back. */
+/* The bytes of slots in the host's memory that could be closed. */
 static size_t closable_bytes(const moebius_engine *g)
 {
     size_t n = 0;
@@ -248,7 +251,7 @@ static size_t closable_bytes(const moebius_engine *g)
     return n;
 }
 
-/* Devices that compute layers in the host's memory. */
+/* The number of devices that compute layers in the host's memory. */
 static int n_stage_here(const moebius_engine *g)
 {
     int n = 0;
@@ -274,7 +277,7 @@ size_t engine_places_bytes(const moebius_engine *g, int64_t n_tok)
     return n;
 }
 
-/* Scratch that stays while passes come and go: of reads on their way into slots. */
+/* Scratch that outlives passes: the staging of reads into slots. */
 static size_t staging_bytes(const moebius_engine *g)
 {
     size_t n = 0;

@@ -38,7 +38,7 @@ static void look_at_vram(struct machine *m)
 
 void planning_machine_look(struct machine *m)
 {
-    *m = (struct machine){.n_thread = cpu_n_available()};
+    *m = (struct machine){.n_thread = pool_default_threads()};
     cpu_name(m->name, sizeof m->name);
     look_at_memory(m);
 }
@@ -136,7 +136,7 @@ static bool calibrate(void *user, const struct calibration_query *q, struct cali
     return receipts_calibrate(p->receipts, p->n_receipt, q, out);
 }
 
-/* Of all texts together: 16 MiB of state for each are fewer than 2^64 bytes. */
+/* The most tokens of all texts together: with 16 MiB of state for each of them, bytes still fit 64 bits. */
 static const int64_t MOST_TOKENS = INT64_C(1) << 40;
 
 static err_code check_options(const moebius_plan_options *o, struct err *e)
@@ -206,7 +206,7 @@ static err_code check_kv(const moebius_plan *p, int kv, struct err *e)
     return err_set(e, ERR_UNSUPPORTED, "%s does not run with caches of type %s", p->facts.name, p->facts.kv[kv].name);
 }
 
-/* What is left to the plan is 0. */
+/* The context; 0: the plan chooses it, up to n_ctx_most. */
 static int64_t context_of(const moebius_plan *p, const moebius_plan_options *o)
 {
     return o->n_ctx || o->n_ctx_most ? o->n_ctx : min_i64(PLANNING_CTX, p->facts.n_ctx_train);
@@ -395,7 +395,7 @@ static void look_at_division(const moebius_plan *p, const moebius_engine *g, str
     }
 }
 
-/* What of GPU i is the engine's or free. Rates are those that were measured of it. */
+/* GPU i with the memory that the engine holds there or that is free, and with the speeds that were measured. */
 static struct machine_gpu gpu_of(const struct machine *m, const moebius_engine *g, int i)
 {
     const struct engine_device *d = &g->devices[i];
@@ -426,8 +426,8 @@ static void look_at_gpus(moebius_plan *p, const moebius_engine *g, struct plan_s
         look_at_division(p, g, s);
 }
 
-/* Layers on several devices: plans know them on GPUs with memory of their own. */
-static bool is_planned(const moebius_engine *g)
+/* Of layers that are divided among devices, plans know only those on GPUs with memory of their own. */
+static bool can_plan(const moebius_engine *g)
 {
     bool all = true;
     for (int i = 0; i < g->n_stage; i++)
@@ -444,7 +444,7 @@ static int n_computing_threads(const moebius_engine *g)
     return n ? n : g->asked.devices[0].n_threads;
 }
 
-/* Memory as the engine has it, whatever is free beside it. */
+/* A running engine's memory is what it was given, whatever else is free now. */
 static void take_memory(moebius_plan *p, const moebius_engine *g, struct plan_settings *s)
 {
     s->own_bytes = 0;
@@ -457,8 +457,8 @@ static void take_memory(moebius_plan *p, const moebius_engine *g, struct plan_se
     s->n_threads = n_computing_threads(g);
 }
 
-/* What ranks have of the experts, and the slowest way between them, as a layer waits for all. Replicas are computed
- * by their holders in turn. */
+/* Which part of the experts rank 0 and the busiest rank compute, and the longest round trip, as a layer waits for all
+ * ranks. Of a replica each holder counts as computing an equal part. */
 static void look_at_ranks(moebius_plan *p, const moebius_engine *g, struct plan_settings *s)
 {
     const struct ranks *r = engine_ranks(g);
@@ -488,7 +488,7 @@ static err_code plan_engine(moebius_plan *p, const void *engine, const moebius_p
     params.mtp = g->options.mtp;
     if (engine_ranks(g) && engine_has_own_memory(g, 0))
         return err_set(e, ERR_UNSUPPORTED, "a plan of several processes with GPUs");
-    if (!is_planned(g))
+    if (!can_plan(g))
         return err_set(e, ERR_UNSUPPORTED, "a plan of layers on several devices in the machine's memory");
     TRY(planning_machine_read(&p->machine, NULL, e));
     TRY(planning_facts_describe(&p->facts, g->gguf, gguf_file_path(g->gguf, 0), &params, e));

@@ -4,7 +4,7 @@
  * As prefetching mostly pays, it is on until the first trial, which comes late enough to spare short runs. */
 enum { BLOCK_TOK = 8, N_BLOCK = 8, TRIAL_TOK = BLOCK_TOK * N_BLOCK, FIRST_TOK = 192, PERIOD_TOK = 1024 };
 
-/* The place in a trial, or -1. */
+/* The next token's place in a trial; less than 0: there is no trial now. */
 static int64_t trial_at(const struct prefetch_trial *p)
 {
     int64_t at = p->n_tok % PERIOD_TOK - FIRST_TOK;

@@ -319,10 +319,10 @@ out:
     return code;
 }
 
-/* A GPU that fails while it is measured stays unknown: machines without it are planned for as well. */
+/* The speeds of a GPU that fails while it is measured stay unknown. */
 static err_code measure_gpu(struct probe *p, int number, const moebius_gpu *from, struct err *e)
 {
-    struct machine_gpu *g = &p->m->gpus[p->m->n_gpu++];
+    struct machine_gpu *g = &p->m->gpus[p->m->n_gpu++], timed;
     struct pool *pool;
     struct backend *b = NULL;
     struct err why;
@@ -331,8 +331,9 @@ static err_code measure_gpu(struct probe *p, int number, const moebius_gpu *from
     g->free_bytes = from->shares_memory ? 0 : from->budget_bytes;
     TRY(tell(p, "GPUs", 0.02, e));
     TRY(pool_create(&pool, 1, e));
-    if (from->is_usable && vulkan_open(&b, number, pool, &why) == ERR_OK && time_gpu(b, g, &why) != ERR_OK)
-        *g = (struct machine_gpu){.memory_bytes = g->memory_bytes, .free_bytes = g->free_bytes};
+    timed = *g;
+    if (from->is_usable && vulkan_open(&b, number, pool, &why) == ERR_OK && time_gpu(b, &timed, &why) == ERR_OK)
+        *g = timed;
     backend_close(&b);
     pool_close(&pool);
     return ERR_OK;

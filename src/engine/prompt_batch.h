@@ -1,8 +1,8 @@
-/* How many tokens of a prompt make a batch when not all experts are in memory.
+/* Chooses how many tokens of a prompt make a batch when not all experts are in memory.
  *
- * A batch of hundreds of tokens needs nearly all experts of each layer, so every batch reads what has no slot. Larger
- * batches are fewer; but their work space takes memory from the slots, and after the prompt the slots that gave way
- * must be filled again. All of that is bytes to be read, and the batch is chosen for which they are fewest. */
+ * A batch of hundreds of tokens needs nearly all experts of each layer, so every batch reads all that have no slot.
+ * With larger batches there are fewer of them; but their work space takes memory from the slots, and after the prompt
+ * the experts that lost their slots must be read again. The batch is chosen for which the fewest bytes are read. */
 #ifndef ENGINE_PROMPT_BATCH_H
 #define ENGINE_PROMPT_BATCH_H
 
@@ -16,9 +16,9 @@ struct prompt_batch_facts {
     size_t expert_bytes; /* memory that all of them would need */
 };
 
-/* The batch for a prompt of n tokens: n_batch, or more in a multiple of 64. Work space takes at most half of the slots'
- * memory, so that the half that is used most stays. Where only the experts' memory is bounded, work space counts in the
- * same way. */
+/* The batch for a prompt of n tokens: n_batch, or a larger multiple of 64. Work space takes at most half of the slots'
+ * memory, so that the experts that are used most stay. It counts in the same way if only the experts' memory is
+ * bounded. */
 int64_t prompt_batch_choose(const struct prompt_batch_facts *f, int64_t n);
 
 #endif

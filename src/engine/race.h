@@ -1,9 +1,10 @@
-/* The fastest of a few choices, on a machine that others use too.
+/* Finds the fastest of a few choices, on a machine that other programs use, too.
  *
- * All choices are timed in turn, round after round. What counts is a choice's time over the least of the same round,
- * and of that the lower third over the rounds: a machine that slows down for a while does so for all choices, and what
- * interrupts one spoils some of its rounds. Choices that are clearly slower than the best drop out after a few rounds,
- * so that the time goes to those that are hard to tell apart. */
+ * All choices are timed in turn, round after round. A choice's ratio in a round is its time over the least time of that
+ * round; its score is the lower third (the 33rd percentile) of its ratios. So it does not matter when the machine slows
+ * down for a while, as that affects all choices, or when something interrupts one choice in some rounds. Choices that
+ * are clearly slower than the best drop out after a few rounds, so that the time goes to those that are hard to tell
+ * apart. */
 #ifndef ENGINE_RACE_H
 #define ENGINE_RACE_H
 
@@ -13,19 +14,18 @@ enum { RACE_MAX_CHOICE = 64, RACE_MAX_ROUND = 128 };
 
 struct race {
     int n_choice;      /* 1..RACE_MAX_CHOICE; choice 0 is what is in force */
-    int64_t budget_ns; /* no round begins later; there is one at least */
-    /* Nanoseconds that a choice takes now, above 0; 0: it can't be said, which ends the race. */
+    int64_t budget_ns; /* no round begins later than this; there is at least one */
+    /* Runs a choice and returns the nanoseconds that it took, above 0. 0: it can't be timed, which ends the race. */
     int64_t (*time_ns)(void *user, int choice);
     void *user;
-    /* out: of each choice that didn't drop out, its time over the best of its rounds; else 0. Choice 0 never does. */
-    double score[RACE_MAX_CHOICE];
-    int64_t best_ns[RACE_MAX_CHOICE]; /* out: the least time of each choice */
+    double score[RACE_MAX_CHOICE];    /* out: each choice's score; 0: it dropped out, which choice 0 never does */
+    int64_t best_ns[RACE_MAX_CHOICE]; /* out: each choice's least time */
 };
 
-/* What must be so many times as fast as what is in force to take its place. */
+/* A choice must be so many times as fast as choice 0 to take its place. */
 #define RACE_MARGIN 1.03
 
-/* The choice of the best score; 0 unless another one wins by RACE_MARGIN; -1 when the race could not be run. */
+/* Returns the choice with the best score, but 0 unless another one wins by RACE_MARGIN; -1: the race ended early. */
 int race_run(struct race *r);
 
 #endif

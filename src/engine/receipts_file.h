@@ -11,10 +11,11 @@
 
 enum { RECEIPTS_MAX = 1000 };
 
-/* Where it is, owned by the caller (mem_free); NULL: there is no cache directory. */
+/* The file's path, owned by the caller (mem_free); NULL: there is no cache directory. */
 MUST_USE err_code receipts_path(char **path, struct err *e);
 
-/* All that can be read, oldest first; *list [*n] is owned by the caller (mem_free), NULL when there are none. */
+/* Reads all receipts that are not damaged, oldest first: *list [*n], owned by the caller (mem_free); NULL when there
+ * are none. */
 MUST_USE err_code receipts_load(const char *path, struct receipt **list, size_t *n, const struct log *log,
                                 struct err *e);
 MUST_USE err_code receipts_add(const char *path, const struct receipt *more, size_t n_more, const struct log *log,

@@ -1,6 +1,6 @@
-/* Structs of the public interface, whose lengths callers may know from another version of its header. A new field makes
- * its struct longer: what would fit into the padding at the old end gets padding in front, as callers leave that unset.
- */
+/* Structs of the public interface come with their size, as the caller may have been compiled with another version of
+ * the header. So a new field must make its struct longer: where it would fit into the padding at the old end, explicit
+ * padding goes in front of it, because old callers leave the padding unset. */
 #ifndef ENGINE_SIZED_H
 #define ENGINE_SIZED_H
 
@@ -9,17 +9,17 @@
 #include "base/err.h"
 #include "base/mem.h"
 
-/* Takes a caller's struct over into one of ours, which holds the defaults: as many fields as both know. NULL: none.
- * ERR_USAGE where the caller has more, and these are not zero. `name` is for the message. */
+/* Copies a caller's struct (NULL: none) over one of ours, which holds the defaults: as many bytes as both have.
+ * ERR_USAGE when the caller's is longer, and what we don't know of it is not zero. `name` is for the message. */
 MUST_USE err_code sized_take(void *to, size_t to_bytes, const void *from, size_t from_bytes, const char *name,
                              struct err *e);
 
-/* The same of n structs that follow each other; *out, [n] of ours, is the arena's, or the caller's list where both know
- * the same fields. */
+/* The same for an array of n structs: *out [n] of ours is in the arena, or is the caller's own array if the sizes are
+ * equal. */
 MUST_USE err_code sized_take_list(struct arena *arena, const void **out, size_t to_bytes, const void *from,
                                   size_t from_bytes, size_t n, const char *name, struct err *e);
 
-/* Fills a caller's struct from one of ours; fields that we don't know are zero. */
+/* Copies one of our structs into a caller's; fields that we don't know become zero. */
 void sized_give(void *to, size_t to_bytes, const void *from, size_t from_bytes);
 
 #endif

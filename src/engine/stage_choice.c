@@ -49,7 +49,7 @@ static double fill_fastest(const struct stage_device *devices, double *want, int
     return left - given;
 }
 
-/* want [n]: of `all` bytes what each device is to have; none has nothing, as each gets a layer. */
+/* want [n]: the bytes, of `all`, that each device is to have: above 0, as each gets a layer. */
 static void want_bytes(const struct stage_device *devices, int n, double all, double *want)
 {
     static const double least_part = 1e-9;
@@ -72,21 +72,24 @@ static void want_bytes(const struct stage_device *devices, int n, double all, do
 
 /* ---- where the stages end ---------------------------------------------------------------------------------------- */
 
-/* The best ways to give a number of layers to the first devices. */
+/* The best ways to give the first i layers to devices 0 to d, found for one device after the other (dynamic
+ * programming). A way is as bad as the device that gets most of what it is to have. */
 struct ways {
     int64_t n_layer;
-    double *sum;   /* [n_layer + 1] what the first layers take, in the unit of `want` */
-    double *worst; /* [n_device][n_layer + 1] the largest part of what a device is to have that one of them gets */
-    int64_t *from; /* [n_device][n_layer + 1] the first layer of the last of these devices */
+    double *sum;   /* [n_layer + 1] what the first i layers take, in the unit of `want` */
+    double *worst; /* [n_device][n_layer + 1] how bad the best way is; INFINITY: there is none */
+    int64_t *from; /* [n_device][n_layer + 1] the first layer of device d in that way */
 };
 
+/* Layers [first, end) as a part of what a device is to have. */
 static double part_of(const struct ways *w, double want, int64_t first, int64_t end)
 {
     double n = w->sum[end] - w->sum[first];
     return want > 0 ? n / want : 0;
 }
 
-/* The first `end` layers to devices 0 to d. Of ways that are alike earlier devices have more. */
+/* Finds the best way for the first `end` layers and devices 0 to d; among equals, the one in which earlier devices have
+ * more layers. */
 static void find_way(const struct ways *w, double want, int d, int64_t end)
 {
     double *worst = w->worst + d * (w->n_layer + 1), *before = worst - (w->n_layer + 1);

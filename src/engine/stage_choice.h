@@ -20,22 +20,23 @@ struct stage_layer {
 struct stage_facts {
     const struct stage_layer *layers; /* [n_layer] */
     int64_t n_layer;
-    uint64_t input, output; /* weights beside the layers, on the first device and on the last one */
+    uint64_t input, output; /* weights that belong to no layer: on the first device, and on the last */
 };
 
 struct stage_device {
-    uint64_t room_bytes; /* for weights, in memory of its own; UINT64_MAX: it works in the host's */
-    double speed; /* of products; 0: not known. Figures of devices in the host's memory compare among themselves */
-    double share; /* of the layers, as it was asked for; all 0: memory and speed decide */
+    uint64_t room_bytes; /* for weights, in memory of its own; UINT64_MAX: the device works in the host's memory */
+    double speed; /* of products; 0: not known. Devices with memory of their own are compared with each other, and so
+                     are those in the host's memory: the two units differ */
+    double share; /* of the layers, if the user named shares; all 0: memory and speed decide */
 };
 
-/* What layers [first, end) take, with what lies beside them. */
+/* What layers [first, end) take, with input and output if the range begins or ends with those. */
 struct gpu_need stage_need(const struct stage_facts *f, int64_t first, int64_t end);
 
-/* Chooses where the stages end: end [n_device], the last one being n_layer. Each device gets one layer at least. With
- * shares the numbers of layers come as near to them as they can. Else devices with memory of their own are filled
- * alike, those first that are much faster than others; devices in the host's memory get what remains, in proportion to
- * their speeds. ERR_USAGE where the layers can't be divided among so many. */
+/* Chooses where the stages end: end [n_device], of which the last is n_layer. Each device gets at least one layer. With
+ * shares, the numbers of layers come as near to them as possible. Without, devices with memory of their own are filled,
+ * much faster ones first and equally fast ones in proportion to their room; devices in the host's memory get what
+ * remains, in proportion to their speeds. ERR_USAGE when the layers can't be divided among so many devices. */
 MUST_USE err_code stage_choose(const struct stage_facts *f, const struct stage_device *devices, int n_device,
                                int64_t *end, struct err *e);
 

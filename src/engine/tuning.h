@@ -1,5 +1,5 @@
-/* What was measured of a machine, once, for the runs that follow: a text file in the cache directory, for each
- * processor, build and number of threads one.
+/* What was measured of a machine once, for the runs that follow: a text file in the cache directory, one for each
+ * processor, build and number of threads.
  *
  *   moebius tuning 7
  *   machine AMD EPYC, avx512vnni, 2 threads of 2
@@ -34,7 +34,7 @@ enum {
 struct tuning {
     char machine[TUNING_MACHINE_BYTES], build[TUNING_BUILD_BYTES];
     struct cpu_tuning cpu;
-    bool is_measured[QUANT_MAX_ID]; /* of cpu.one, cpu.several_from, cpu.tiles_from and cpu.panels_from */
+    bool is_measured[QUANT_MAX_ID]; /* by type: cpu.one, several_from, tiles_from and panels_from were measured */
     struct {
         uint64_t model;          /* fingerprint of the GGUF */
         int64_t n_tok;           /* as in OP_EXPERTS */
@@ -42,28 +42,30 @@ struct tuning {
     int n_cutoff;
 };
 
-/* n bytes of text, `name` for messages. A failure leaves *t as it was. */
+/* Parses n bytes of text; `name` is for messages. A failure leaves *t as it was. */
 MUST_USE err_code tuning_parse(struct tuning *t, const char *text, size_t n, const char *name, struct err *e);
 void tuning_print(const struct tuning *t, FILE *f);
 
-/* A model's sort cutoff; where it was not measured the default, or 0. */
+/* A model's sort cutoff. If it was not measured: tuning_cutoff returns the default, tuning_measured_cutoff 0. */
 int64_t tuning_cutoff(const struct tuning *t, uint64_t model);
 int64_t tuning_measured_cutoff(const struct tuning *t, uint64_t model);
-/* Notes one. The oldest makes room for it. */
+/* Sets a model's sort cutoff. When the list is full, the oldest entry is dropped. */
 void tuning_set_cutoff(struct tuning *t, uint64_t model, int64_t n_tok);
 
-/* "2048 bytes ahead to L1", "none": for people. Returns buf. */
+/* Words for people: "2048 bytes ahead to L1", or "none". They may be in buf. */
 enum { TUNING_PREFETCH_BYTES = 48 };
 const char *tuning_prefetch_name(struct kernel_prefetch p, char buf[TUNING_PREFETCH_BYTES]);
 
-/* What runs on this machine with these kernels and so many threads go by, if something was kept for them; else the
- * defaults. What can't be read is no tuning. */
+/* Reads what the cache directory has for runs on this machine with these kernels and so many threads. If there is
+ * nothing, or it can't be read: the defaults. */
 void tuning_look(struct tuning *t, const struct kernels *kernels, int n_threads);
 
-/* The tuning in force, borrowed; another one, from the next operation on; and writing it to `path`, or for NULL to the
- * cache directory. *written is the path, owned by the caller (mem_free). */
+/* The tuning in force; borrowed. */
 const struct tuning *engine_tuning(const moebius_engine *g);
+/* Puts another one in force, from the next operation on. */
 void engine_use_tuning(moebius_engine *g, const struct tuning *t);
+/* Writes the tuning in force to `path`; NULL: to the cache directory. *written is the path, owned by the caller
+ * (mem_free). */
 MUST_USE err_code engine_save_tuning(const moebius_engine *g, const char *path, char **written, struct err *e);
 
 #endif

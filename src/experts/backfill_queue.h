@@ -1,6 +1,6 @@
-/* The backfill queue: experts that were wanted and stood in for, to be read when the drive has nothing better to do.
- * The one with the highest score comes first; a score halves every 16 tokens. The queue has a fixed length; the lowest
- * score falls out. */
+/* The backfill queue: experts that routers chose and substitutes replaced, to be read when the drive is idle. The one
+ * with the highest score comes first; scores halve every 16 tokens. The queue has a fixed length: when it is full, the
+ * expert with the lowest score is dropped. */
 #ifndef EXPERTS_BACKFILL_QUEUE_H
 #define EXPERTS_BACKFILL_QUEUE_H
 
@@ -12,7 +12,7 @@ enum { BACKFILL_QUEUE_MAX = 64 };
 struct backfill_entry {
     int layer;
     int32_t expert;
-    float score; /* the sum of its router scores when it was stood in for, aged */
+    float score; /* the sum of its router scores when it was replaced, aged */
 };
 
 struct backfill_queue {

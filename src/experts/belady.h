@@ -1,6 +1,7 @@
-/* The offline optimum: what the best possible replacement would have hit, knowing the future (L. A. Belady, 1966).
+/* The offline optimum: the hits of the best possible replacement policy, which knows the future (L. A. Belady, 1966).
  *
- * No policy can do better on the same trace and slots; the gap to it says what a better one could win at most. */
+ * No policy can do better with the same trace and slots, so the distance to it is the most that a better policy could
+ * win. */
 #ifndef EXPERTS_BELADY_H
 #define EXPERTS_BELADY_H
 

@@ -11,17 +11,17 @@ struct fetch {
     struct prefetch *prefetch;
     struct pool *pool;
     bool is_open;
-    int layer;        /* of this fetch, or of the one before */
-    int64_t n_tok;    /* of this call of the layer */
-    bool is_decode;   /* these were sampled */
-    bool *is_chosen;  /* [most experts of a layer] */
-    int32_t *missing; /* [most experts of a layer] those without a slot, in the order of the file */
-    int64_t n_missing, next;
-    int32_t *ready; /* [most experts of a layer] those in their slots and not given yet, held */
+    int layer;               /* of this fetch, or of the last one */
+    int64_t n_tok;           /* tokens that it is for */
+    bool is_decode;          /* the tokens were sampled */
+    bool *is_chosen;         /* [most experts of a layer] */
+    int32_t *missing;        /* [n_missing] chosen experts without a slot, in the order of the file */
+    int64_t n_missing, next; /* those before `next` have been requested */
+    int32_t *ready;          /* [n_ready] experts in their slots that have not been given yet; held */
     int64_t n_ready;
-    int32_t *given; /* [most experts of a layer] those that the caller works with, held */
+    int32_t *given; /* [n_given] experts that the caller works with; held */
     int64_t n_given;
-    int64_t n_left; /* experts that are not given yet */
+    int64_t n_left; /* chosen experts that have not been given yet */
     err_code code;  /* of the first read that failed */
     struct err err;
     bool is_advancing; /* what has arrived is being processed, so that the pool's hook does nothing */
@@ -31,24 +31,25 @@ struct fetch {
 
 MUST_USE err_code fetch_create(struct fetch *f, struct expert_slots *slots, struct read_requests *reads,
                                struct prefetch *prefetch, struct pool *pool, struct arena *arena, struct err *e);
-/* Ends looking after reads between the device's operations and the pool's tasks. */
+/* Undoes fetch_open. */
 void fetch_close(struct fetch *f);
 
-/* Opens the read requests, and looks after them between operations and tasks from then on. */
+/* Opens the read requests. From then on finished reads are also dealt with between the device's operations and between
+ * the pool's tasks. */
 MUST_USE err_code fetch_open(struct fetch *f, struct err *e);
 
 void fetch_begin(struct fetch *f, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used, bool is_decode);
 MUST_USE err_code fetch_next(struct fetch *f, int32_t *table, int64_t *n, struct err *e);
 void fetch_end(struct fetch *f);
 
-/* Counts the experts that a call uses of a resident layer, of which there is no fetch. */
+/* As experts_count_resident. */
 void fetch_count_resident(struct fetch *f, int layer, const int32_t *ids, int64_t n);
 
-/* Requests what there is room for: what the fetch lacks, then the prediction for the next one. */
+/* Requests as many experts as there is room for: first what the fetch lacks, then the prediction for the next one. */
 void fetch_feed(struct fetch *f);
 
-/* Takes in reads that have ended; wait: until some expert is in its slot, unless none is being read. Experts that the
- * fetch waits for become ready, and a failure to read one is the fetch's; a failed prefetch is not reported. */
+/* Deals with reads that have ended; wait: until some expert is in its slot, unless none is being read. Experts that the
+ * fetch waits for become ready, and a failure to read one fails the fetch; a failed prefetch is not reported. */
 void fetch_advance(struct fetch *f, bool wait);
 
 #endif

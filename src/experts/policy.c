@@ -25,11 +25,11 @@ struct policy {
     int32_t *slot_of;          /* [n_layer][n_expert], -1: none */
     double *score;             /* [n_layer][n_expert], comparable within a layer */
     int64_t *now;              /* [n_layer] tokens seen */
-    double *age;               /* [n_layer] what scores of now have more than values that layers can be compared by */
-    int64_t *n_in;             /* [n_layer] slots */
+    double *age;               /* [n_layer] to be subtracted from a layer's scores, to compare them between layers */
+    int64_t *n_in;             /* [n_layer] slots that the layer's experts have */
     int64_t n_open, n_free;
     double half_life;
-    int layer;  /* observed last */
+    int layer;  /* the one that was observed last */
     int pinned; /* the layer whose experts keep their slots, or -1 */
 };
 
@@ -143,8 +143,8 @@ int64_t policy_find(const struct policy *p, int layer, int32_t expert)
     return p->slot_of[(int64_t)layer * p->d.n_expert + expert];
 }
 
-/* The coldest expert's slot that nobody holds: of layers above their floor or of `layer` itself, when there is one.
- * Among equals that of the layer that will be computed last. */
+/* The slot to evict: that of the coldest expert that nobody holds, if possible of `layer` itself or of a layer with
+ * more slots than its floor. Among equals, that of the layer whose next turn is farthest away. */
 static int64_t find_victim(const struct policy *p, int layer)
 {
     int64_t share = p->n_open / p->d.n_layer, floor = share < p->d.n_used ? share : p->d.n_used;

@@ -1,9 +1,9 @@
 /* Which experts stay in a pool of slots: the eviction policy, without bytes, threads or time of day.
  *
- * The live cache and the replay of a recorded trace use this same object, so that a trace replays to the hits that the
- * run had. Time is counted in tokens, by each layer for itself: the layers behind the current one in the same token are
- * not older than it. A layer keeps a floor of slots (its top-k, or its share when the pool affords less), because a
- * pool smaller than one token's cycle would otherwise evict each expert just before it is chosen again.
+ * The live cache and the replay of a recorded trace use this same object, so that a replayed trace has the same hits as
+ * the run. Time is counted in tokens, in each layer separately, so that within a token later layers' experts don't
+ * count as older. A layer keeps a floor of slots (its top-k, or its share if the pool is too small for that), because a
+ * pool smaller than what one token uses in all layers would otherwise evict each expert just before it is chosen again.
  *
  *   lru   goes by the last token that chose an expert
  *   lfu   by how many tokens chose it, ageing slowly
@@ -36,42 +36,43 @@ struct policy_desc {
 MUST_USE err_code policy_create(struct policy **out, const struct policy_desc *d, struct err *e);
 void policy_close(struct policy **p);
 
-/* What n_tok tokens chose in a layer: ids[t * n_used + rank], -1: nothing that this policy is about. */
+/* Tells the policy what n_tok tokens chose in a layer: ids[t * n_used + rank]; -1 is ignored. */
 void policy_observe(struct policy *p, int layer, const int32_t *ids, int64_t n_tok, int64_t n_used);
 
-/* Makes an expert as hot as if a share `rate` of all tokens had chosen it so far: what earlier runs are worth. */
+/* Makes an expert as hot as if a share `rate` of all tokens had chosen it so far, as it was in earlier runs. */
 void policy_seed(struct policy *p, int layer, int32_t expert, double rate);
 
 /* The slot an expert is in, or -1. */
 int64_t policy_find(const struct policy *p, int layer, int32_t expert);
 
-/* A slot for an expert that has none, held: a free one, else the coldest expert's that nobody holds. -1 when every open
- * slot is held. *evicted: whether an expert lost its slot. */
+/* Gives a slot to an expert that has none, and holds it: a free slot, else that of the coldest expert that nobody
+ * holds. -1: every open slot is held. *evicted: whether an expert lost its slot. */
 int64_t policy_take(struct policy *p, int layer, int32_t expert, bool *evicted);
 void policy_hold(struct policy *p, int64_t slot);
 void policy_release(struct policy *p, int64_t slot);
-/* The slot's expert is gone, and the slot free; nobody may hold it. */
+/* Frees a slot, whose expert no longer has one; nobody may hold it. */
 void policy_drop(struct policy *p, int64_t slot);
 
-/* Whether the policy would rather have this expert, which has no slot, than what it would give up for it. */
+/* Whether this expert, which has no slot, is hotter than the one that would lose its slot to it. */
 bool policy_prefers(const struct policy *p, int layer, int32_t expert);
-/* The hottest expert without a slot, of those that were seen, if there is a free slot or it is hotter by `least` than
- * what would lose its slot for it: in doublings of the count (lru: in tokens). False: there is none. */
+/* Finds the hottest expert without a slot, of those that were ever observed, if there is a free slot or the expert is
+ * hotter by `least` than the one that would lose its slot. `least` counts doublings (lru: tokens). False: none. */
 bool policy_find_better(const struct policy *p, double least, int *layer, int32_t *expert);
-/* What slots that are a cache ask for: an expert moves in once it is twice as hot as another one. */
-enum { POLICY_MOVE_GAIN = 1 }; /* so that two that are alike don't change places again and again */
-/* All open slots become free, and what was observed is forgotten; nobody may hold one. */
+/* `least` for slots that are a cache: an expert moves in once it is twice as hot as another one, so that two equally
+ * hot experts don't change places again and again. */
+enum { POLICY_MOVE_GAIN = 1 };
+/* Frees all open slots and forgets what was observed; nobody may hold a slot. */
 void policy_forget(struct policy *p);
 
 /* A closed slot, or -1; opening one makes it free. */
 int64_t policy_find_closed(const struct policy *p);
 void policy_open_slot(struct policy *p, int64_t slot);
-/* Experts of this layer keep their slots, as if held; -1: of none. */
+/* Pins a layer, whose experts then keep their slots as if they were held, in place of the one before; -1: none. */
 void policy_pin_layer(struct policy *p, int layer);
 
-/* Whether more than n_min slots are open and one of them is free or can be taken from its expert. */
+/* Whether a slot can be closed: more than n_min are open, and one of them is free or can be taken from its expert. */
 bool policy_can_spare(const struct policy *p, int64_t n_min);
-/* Closes a slot when one can be spared: a free one, else the coldest expert's that nobody holds. Returns it. */
+/* Closes a slot if policy_can_spare: a free one, else that of the coldest expert that nobody holds. Returns it. */
 int64_t policy_close_slot(struct policy *p, int64_t n_min);
 
 bool policy_is_open(const struct policy *p, int64_t slot);

@@ -15,8 +15,8 @@ struct resident_load {
     uint64_t n_read, n_read_bytes; /* out: experts and their bytes */
 };
 
-/* Loads the groups that have a slot and memory for each of their experts here, and makes them resident. After a failure
- * none is. */
+/* Loads the groups that have a slot, and memory for it, for each of their experts that are here, and makes them
+ * resident. After a failure no group is resident. */
 MUST_USE err_code resident_load(struct resident_load *d, struct err *e);
 
 #endif

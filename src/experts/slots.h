@@ -1,8 +1,9 @@
 /* The slots that a device has for routed experts. Layers whose experts have the same shape share a group of slots: a
- * slot pool on the device, and a policy that says which expert has which slot. Reads and time are not known here.
+ * slot pool on the device, and a policy that says which expert has which slot. This file knows nothing of reads and
+ * time.
  *
- * Of the room: fetches (fetch.c) stand on prefetches (prefetch.c), those on read requests (read_requests.c), those on
- * slots, and nothing looks the other way. */
+ * The room's files build on each other in this order: slots, read requests (read_requests.c), prefetches (prefetch.c),
+ * fetches (fetch.c). None uses a later one. */
 #ifndef EXPERTS_SLOTS_H
 #define EXPERTS_SLOTS_H
 
@@ -12,7 +13,7 @@
 struct slot_group {
     struct slot_pool_desc shape;
     struct budget_group size;
-    int64_t n_slot; /* the group has at most */
+    int64_t n_slot; /* the most slots that the group may have open */
     struct slot_pool *slot_pool;
     struct policy *policy;
     struct policy *logical; /* the logical cache of the deterministic mode (substitutes.c), else NULL */
@@ -36,8 +37,9 @@ struct expert_slots {
     int64_t n_expert; /* of the layer with most */
 };
 
-/* Groups the layers, divides the budget, and opens each group's least slots. A group none of whose experts is here has
- * no slot pool and is resident. What is not on the device is the arena's. slots_close accepts half-open ones. */
+/* Groups the layers, divides the budget, and opens the fewest slots that each group can work with. A group none of
+ * whose experts is here has no slot pool and counts as resident. The arena owns what is not on the device. slots_close
+ * accepts half-open ones. */
 MUST_USE err_code slots_create(struct expert_slots *s, const struct experts_params *p,
                                const struct expert_layer *layers, int n_layer, struct arena *arena, struct err *e);
 void slots_close(struct expert_slots *s);
@@ -59,13 +61,14 @@ int64_t slots_take(struct expert_slots *s, int layer, int32_t expert, bool *evic
 void slots_hold(struct expert_slots *s, int layer, int32_t expert);
 void slots_release(struct expert_slots *s, int layer, int32_t expert);
 
-/* Opens one more slot of a group: false when all are open or the limit on memory forbids it. */
+/* Opens one more slot of a group. False: all are open, or the limit on memory forbids it. */
 bool slots_open_one(struct expert_slots *s, struct slot_group *g);
-/* Opens a slot for each expert of a group that is here and gives it to the expert: false when memory forbids it. */
+/* Opens a slot for each of the group's experts that are here, and gives it to the expert. False: there is not enough
+ * memory. */
 bool slots_open_all(struct expert_slots *s, struct slot_group *g);
 /* Tells the device where a layer's experts are. */
 MUST_USE err_code slots_write_table(struct expert_slots *s, int layer, struct err *e);
-/* The group that has the fewest open slots for its size and may have more, or NULL. */
+/* Of the groups that may have more open slots, the one with the smallest part of its slots open; NULL: none. */
 struct slot_group *slots_neediest(const struct expert_slots *s);
 
 /* Closes slots until n_bytes fit under the limit on memory or none can be spared. */

@@ -1,4 +1,4 @@
-/* Which experts every token of a text chose, in every layer: recorded once, replayed against any budget and policy.
+/* Which experts each token of a text chose, in each layer: recorded once, and replayed with any budget and policy.
  *
  * A text file:
  *
@@ -24,8 +24,8 @@ struct trace_layer {
     int64_t n_expert, n_used;
     uint64_t slot_bytes;
     int group;       /* layers of one group share slots; numbered from 0 in order of appearance */
-    int64_t first;   /* of its choices among a token's */
-    int64_t n_added; /* tokens that trace_add gave it */
+    int64_t first;   /* where its choices begin among a token's */
+    int64_t n_added; /* tokens that it has from trace_add */
 };
 
 struct trace {
@@ -40,31 +40,32 @@ struct trace {
 MUST_USE err_code trace_create(struct trace *t, const struct trace_layer *layers, int n_layer, struct err *e);
 void trace_close(struct trace *t);
 
-/* Appends what n_tok more tokens chose in one layer, ids[t * n_used + rank]. Other layers may follow later; tokens
- * count in n_tok when the last layer has them. */
+/* Appends what n_tok more tokens chose in one layer: ids[t * n_used + rank]. The layers are called in order; a token
+ * counts in t->n_tok when the last layer has it. */
 MUST_USE err_code trace_add(struct trace *t, int layer, const int32_t *ids, int64_t n_tok, struct err *e);
 
 MUST_USE err_code trace_parse(struct trace *t, const char *text, size_t n, const char *name, uint64_t *fingerprint,
                               struct err *e);
 void trace_print(const struct trace *t, uint64_t fingerprint, FILE *f);
 
-/* The share of a layer's experts that n tokens choose together, each `step` tokens after the one before: the mean over
- * the layers and over up to 64 places of the text, evenly spread. n, step >= 1; the last of n is in the text. */
+/* Which share of a layer's experts n tokens choose together, where each is `step` tokens after the one before: the mean
+ * over the layers and over up to 64 evenly spread places of the text. n and step are at least 1, and the text is long
+ * enough for n such tokens. */
 MUST_USE err_code trace_distinct(const struct trace *t, int64_t n, int64_t step, double *share, struct err *e);
 
 /* ---- replay ---------------------------------------------------------------------------------------------------- */
 
 struct replay {
-    uint64_t n_hit, n_all;   /* choices */
-    uint64_t n_missed_bytes; /* what was read */
+    uint64_t n_hit, n_all;   /* choices that were in slots, and all choices */
+    uint64_t n_missed_bytes; /* bytes that were read */
     uint64_t n_moved;        /* by trace_replay_cache: experts that came into slots */
 };
 
-/* What a budget, a share of all experts' slots, would have hit, one token after the other. ERR_LIMIT below the
+/* Replays a trace, one token after the other, with slots for a share of all experts. ERR_LIMIT: the share is below the
  * minimum. */
 MUST_USE err_code trace_replay(const struct trace *t, enum policy_kind policy, double share, struct replay *out,
                                struct err *e);
-/* The same where the slots are a cache of what another device has: what is missed is computed there, and behind each
+/* The same with slots that are a cache of what another device has: that device computes what is missed, and after each
  * token at most `most_moves` experts move into slots, as experts_cache_wants says. */
 MUST_USE err_code trace_replay_cache(const struct trace *t, enum policy_kind policy, double share, int64_t most_moves,
                                      struct replay *out, struct err *e);

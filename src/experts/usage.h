@@ -1,4 +1,4 @@
-/* How often each expert was chosen: what a run leaves for the next one to begin with.
+/* How often each expert was chosen; one run leaves it for the next, which fills its slots by it.
  *
  * A text file, which says which model it is about:
  *
@@ -28,24 +28,24 @@ struct usage {
 MUST_USE err_code usage_create(struct usage *u, int n_layer, int64_t n_expert, struct err *e);
 void usage_close(struct usage *u);
 
-/* Adds what n tokens chose. */
+/* Counts n choices of a layer's experts. */
 void usage_add(struct usage *u, int layer, const int32_t *ids, size_t n);
 
-/* u += other, of the same shape. Counts that have grown large are halved first, so that the past fades. */
+/* u += other, of the same shape. A layer's counts are halved first if they have grown large, so that the past fades. */
 void usage_merge(struct usage *u, const struct usage *other);
 
 /* The share of a layer's tokens, n_used choices each, that chose an expert; 0 when nothing is known. */
 double usage_rate(const struct usage *u, int layer, int32_t expert, int64_t n_used);
 
-/* n bytes of text, `name` for messages. n_layer and n_expert: what is expected; 0: any. One layer more or less is that
- * for multi-token prediction, of which runs may be with or without: then there are no counts of it, or they are
- * dropped. *u is to be closed. */
+/* Parses n bytes of text; `name` is for messages. n_layer and n_expert: what is expected; 0: any. The file may have one
+ * layer more or less, as a model's layer for multi-token prediction is loaded in some runs only: surplus counts are
+ * dropped, and missing ones are 0. The caller closes *u. */
 MUST_USE err_code usage_parse(struct usage *u, const char *text, size_t n, const char *name, uint64_t fingerprint,
                               int n_layer, int64_t n_expert, struct err *e);
 
-/* What usage_parse reads. */
+/* Writes what usage_parse reads. */
 void usage_print(const struct usage *u, uint64_t fingerprint, FILE *f);
-/* The same in a file, which appears under its name only when whole. */
+/* The same to a file, which appears only when it is complete. */
 MUST_USE err_code usage_save(const struct usage *u, const char *path, uint64_t fingerprint, struct err *e);
 
 #endif

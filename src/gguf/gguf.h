@@ -83,11 +83,11 @@ struct gguf_tensor {
 
 struct gguf;
 
-/* Opens a model: PATH, and when it is one of a split set (NAME-00001-of-00003.gguf) the set, whichever part
- * was named. On failure *out is NULL. */
+/* Opens a model's file or, if it belongs to a split set (NAME-00001-of-00003.gguf), the whole set, whichever part is
+ * named. On failure *out is NULL. */
 MUST_USE err_code gguf_open(struct gguf **out, const char *path, struct err *e);
-/* The same for files of which the first megabytes alone may be there: their tensors may lie beyond the end. *is_header:
- * some do, and must not be read. gguf_file_bytes then says what the whole file has at least. */
+/* The same, but files may be cut off after their first megabytes, before their tensors. *is_header: some file is, so
+ * tensors must not be read. gguf_file_bytes is then the least length of the whole file. */
 MUST_USE err_code gguf_open_header(struct gguf **out, const char *path, bool *is_header, struct err *e);
 
 /* The same from memory (for tests and fuzzing): one file, `name` for messages; the bytes are copied. */
@@ -101,8 +101,9 @@ const char *gguf_file_path(const struct gguf *g, int file);
 uint64_t gguf_file_bytes(const struct gguf *g, int file);
 uint64_t gguf_alignment(const struct gguf *g);
 
-/* What a model's files should be: a hash of their sizes, the architecture's keys, and the tensors' names, types, shapes
- * and places. Not of their values, so that damage does not make another model of them; store_fingerprint adds those. */
+/* A hash that identifies a model's files: of their lengths, the architecture's keys, and the tensors' names, types,
+ * shapes and offsets. It leaves their values out, so that a damaged file is still the same model; store_fingerprint
+ * adds some. */
 uint64_t gguf_fingerprint(const struct gguf *g);
 uint64_t gguf_mix(uint64_t h, const void *p, size_t n); /* the same hash, continued */
 

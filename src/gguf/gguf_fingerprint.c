@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "gguf/gguf.h"
+#include "gguf/gguf_internal.h"
 
 /* FNV-1a, 64 bits. */
 uint64_t gguf_mix(uint64_t h, const void *p, size_t n)
@@ -18,21 +18,13 @@ static uint64_t mix_number(uint64_t h, uint64_t v)
     return h;
 }
 
-/* Bytes of a plain value; 0 for strings and arrays. */
-static size_t value_bytes(enum gguf_value_type type)
-{
-    static const unsigned char sizes[GGUF_N_VALUE_TYPE] = {
-        [GGUF_U8] = 1,  [GGUF_I8] = 1,  [GGUF_BOOL] = 1, [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4,
-        [GGUF_I32] = 4, [GGUF_F32] = 4, [GGUF_U64] = 8,  [GGUF_I64] = 8, [GGUF_F64] = 8};
-    return sizes[type];
-}
-
+/* Arrays of strings and of arrays don't count. */
 static uint64_t mix_value(uint64_t h, const struct gguf_value *v)
 {
     if (v->type == GGUF_STRING)
         return gguf_mix(h, v->str.s, v->str.n);
     if (v->type == GGUF_ARRAY)
-        return gguf_mix(h, v->arr.data, (size_t)v->arr.n * value_bytes(v->arr.type));
+        return gguf_mix(h, v->arr.data, (size_t)v->arr.n * gguf_value_type_bytes(v->arr.type));
     return mix_number(h, v->type == GGUF_BOOL ? v->u & 1 : v->u); /* all plain values share their place */
 }
 

@@ -1,5 +1,4 @@
-/* What the files of gguf/ share: the view's fields and the parser of one file. Never included from elsewhere.
- */
+/* What the files of gguf/ share: the view's fields and the parser of one file. */
 #ifndef GGUF_INTERNAL_H
 #define GGUF_INTERNAL_H
 

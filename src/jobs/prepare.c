@@ -45,7 +45,7 @@ static err_code open_source(struct prepare *x, struct err *e)
     enum cpu_level level;
     uint64_t fingerprint;
     bool has_checksums;
-    int n_threads = x->p->n_threads ? x->p->n_threads : cpu_n_available();
+    int n_threads = x->p->n_threads ? x->p->n_threads : pool_default_threads();
     TRY(cpu_level_detect(&level, e));
     TRY(pool_create(&x->pool, n_threads, e));
     TRY(backend_cpu_open(&x->device, x->pool, kernels_for(level), e));

@@ -2,7 +2,6 @@
 
 #include <stdatomic.h>
 
-#include "base/cpu.h"
 #include "base/mem.h"
 #include "base/pool.h"
 
@@ -61,7 +60,7 @@ static void scan_task(void *arg, size_t task, int thread)
 
 static err_code open_readers(struct scan *s, struct err *e)
 {
-    int n = s->p->n_threads ? s->p->n_threads : cpu_n_available();
+    int n = s->p->n_threads ? s->p->n_threads : pool_default_threads();
     n = n < MIN_READERS ? MIN_READERS : n;
     TRY(pool_create(&s->pool, n, e));
     s->readers = mem_calloc((size_t)n, sizeof *s->readers);

@@ -7,7 +7,7 @@
 #include "kernels/arm/kernels_arm.h"
 #endif
 
-/* Layout ROWS is zero, so tables need not name it. */
+/* Layout ROWS is 0, so tables needn't set it. */
 _Static_assert(LAYOUT_ROWS == 0, "the tables leave it out");
 
 static const struct kernels scalar = {
@@ -37,8 +37,8 @@ static const struct kernels reference = {
 
 #define K_R16(name, type, len) [QUANT_##name] = LAYOUT_R16,
 
-/* A table whose products of floats, of types in R16 and of those that are expanded first, whose operations and whose
- * peaks are of these levels; and what else it has. */
+/* A table. The arguments choose the level of its products of floats, of types in R16 and of types that are expanded
+ * first, of its operations and of its peaks; further entries may follow. */
 #define TABLE(level, k_float, k_r16, k_expand, ops, peaks, ...)                                                        \
     static const struct kernels level = {                                                                              \
         .name = #level,                                                                                                \

@@ -1,4 +1,4 @@
-/* What the files of this room share: the names of the scalar kernels, which other tables fall back on. */
+/* What the files of this folder share: the scalar kernels, which other tables use where they have none of their own. */
 #ifndef KERNELS_KERNELS_INTERNAL_H
 #define KERNELS_KERNELS_INTERNAL_H
 
@@ -6,7 +6,8 @@
 
 #define KERNELS_ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* Goes before a loop over a small array of constant length: only unrolled can it keep the array in registers. */
+/* Goes before a loop over a small array of constant length: the compiler can keep the array in registers only if it
+ * unrolls the loop. */
 #if defined(__clang__)
 #define KERNELS_UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -19,7 +20,7 @@
 #include "quant/quant_types.def"
 #undef QUANT
 
-/* Sixteen integers added up: all, and elements 2 and 3 of every four. */
+/* Sums over sixteen integers: over all, and over elements 2 and 3 of every four. */
 struct v16_sums {
     int all, upper;
 };
@@ -59,14 +60,14 @@ struct v16_sums {
 /* the formats in layout ROWS */
 #define KERNELS_FLOAT_LIST(K) K(F32, f32, 1) K(F16, f16, 1) K(BF16, bf16, 1)
 
-/* Makes the compiler store the value here and forget what it knew of it. */
+/* Makes the compiler store the value at p, and assume that it may have changed. */
 static inline void kernels_keep(void *p, size_t n_bytes)
 {
     (void)n_bytes;
     __asm__ volatile("" : : "r"(p) : "memory");
 }
 
-/* Asks for the line of weights that will be needed after those at w. */
+/* Prefetches the cache line of weights that is a.ahead_bytes behind w. */
 KERNELS_ALWAYS_INLINE void kernels_prefetch(const uint8_t *w, struct kernel_prefetch a)
 {
     const uint8_t *p = w + a.ahead_bytes;

@@ -5,16 +5,16 @@
  *   logits = output(norm(x))
  *
  * Everything is enqueued on the device of the layer's stage; only the MoE layers of a model whose experts are not all
- * resident wait for it. From one stage to the next the residual stream, banked ones and what all layers use of a token
- * (angles, embeddings for layers) go through the host's memory; lists and page tables are written to each. The last
- * layer computes its second half, unless multi-token prediction or a sum with banked residuals needs all, and the
- * output its product, only for the rows of logits that were asked for.
+ * resident wait for it. From one stage to the next, the residual stream, banked ones and what all layers use of a token
+ * (angles, embeddings for layers) go through the host's memory, while lists and page tables are written to each stage.
+ * The second half of the last layer (unless multi-token prediction or a sum with banked residuals needs all tokens) and
+ * the output are computed only for the tokens whose logits were asked for.
  *
- * A batch is the tokens of one forward pass, which may be those of several texts: each text's follow each other. A
- * ubatch are those whose attention or dense feed-forward is computed at once. Routed experts take the whole batch, so
- * that each is read once; everything else takes it ubatch by ubatch, so that its work space stays small. What belongs
- * to a text (positions, page tables, where its recurrent state lies) is device memory that is written before the pass.
- */
+ * A batch is the tokens of one forward pass. They may belong to several texts; each text's tokens are neighbours. A
+ * ubatch is a part of a batch, whose attention or dense feed-forward is computed at once. Routed experts take the whole
+ * batch, so that each expert is read once; everything else takes it ubatch by ubatch, so that its work space stays
+ * small. What belongs to a text (positions, page tables, where its recurrent state lies) is written to device memory
+ * before the pass. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -84,8 +84,8 @@ static void token_embedding(const struct pass *p, int64_t i, const struct layer 
     block_add(p, &p->x, &h, &p->x);
 }
 
-/* out = dense + norm(sum), or without a norm where there is none, for layers with a dense branch beside their experts.
- * sum is overwritten. */
+/* out = dense + norm(sum), for layers with a dense branch beside their experts. The norm may be absent. sum is
+ * overwritten. */
 static void join_dense(const struct pass *p, const struct layer *y, const struct tensor *dense,
                        const struct tensor *sum, const struct tensor *out)
 {
@@ -94,7 +94,7 @@ static void join_dense(const struct pass *p, const struct layer *y, const struct
     block_add(p, dense, sum, out);
 }
 
-/* out = x + what layer y's feed-forward part h comes to. h is overwritten. */
+/* out = x + the result h of layer y's feed-forward part, scaled and normed as the layer has it. h is overwritten. */
 static void add_ffn(const struct pass *p, const struct layer *y, const struct tensor *h, const struct tensor *out)
 {
     if (y->ffn_scale != 0)
@@ -104,14 +104,14 @@ static void add_ffn(const struct pass *p, const struct layer *y, const struct te
     block_end(p, h, out);
 }
 
-/* Whether layer i goes on with the kept tokens alone once its attention has seen all. Banked residuals are not cut:
- * with them it goes on with all or with none. */
+/* Whether layer i, after its attention, continues only with the tokens whose results are kept. Banked residuals can't
+ * be cut: with them it continues with all tokens or with none. */
 static bool is_cut(const struct pass *p, int64_t i)
 {
     return i == p->m->n_layer - 1 && p->n_out < p->n && !p->m->mtp.proj && (!p->m->bank_period || p->n_out == 0);
 }
 
-/* to = x, or of its tokens those in `rows` (NULL: all); nothing where they are the same */
+/* Copies the tokens of x that `rows` lists (NULL: all) to `to`. Does nothing where both are the same buffer. */
 static void copy_tokens(const struct pass *p, const struct tensor *x, const struct tensor *rows,
                         const struct tensor *to)
 {
@@ -128,8 +128,8 @@ static bool sees_input(const struct layer *y)
     return y->routes_input || y->moe_sees_input || y->is_parallel;
 }
 
-/* Keeps the input of layer i for that, normed where the whole feed-forward part sees it, of the tokens that the layer
- * goes on with. */
+/* Keeps the input of layer i for its later parts (sees_input), for the tokens that the layer continues with. It is
+ * normed where the whole feed-forward part sees it. */
 static void keep_input(const struct pass *p, int64_t i)
 {
     const struct layer *y = &p->m->layers[i];
@@ -141,8 +141,8 @@ static void keep_input(const struct pass *p, int64_t i)
         block_norm_rows(p, &to, &y->ffn_norm, &y->ffn_norm_bias, &to);
 }
 
-/* What the next layer's router will see, as far as it is known: that layer's norm of the state, with the feed-forward
- * part of the layer before. What the next layer's attention will add is left out. */
+/* An approximation of what the next layer's router will see: that layer's norm of the residual stream, with the result
+ * of the feed-forward part before it, but without what the next layer's attention will add. */
 struct router_input {
     const struct pass *p;
     const struct layer *y;      /* the next layer with a router */
@@ -182,21 +182,21 @@ static bool is_resident(const struct model *m, int moe_layer)
     return all;
 }
 
-/* The stage's layers of the forward pass end here. */
+/* The end of the stage's layers, without those for multi-token prediction. */
 static int64_t trunk_end(const struct pass *p)
 {
     return min_i64(p->stage->end, p->m->n_trunk);
 }
 
-/* The layer that has the first feed-forward part from layer i on: it, or the next one if layer i has none. */
+/* The layer with the first feed-forward part from layer i on: layer i, or the next one if layer i has none. */
 static int64_t feeding_layer(const struct pass *p, int64_t i)
 {
     return i < trunk_end(p) && !p->m->layers[i].ffn_norm.buffer ? i + 1 : i;
 }
 
-/* Fills `next` to predict the choice of layer i or, if it has no feed-forward part, of the next one; `before` has
- * experts and is running, or NULL. False: the stage has none, or nobody wants a prediction. Where a layer goes on with
- * few tokens, what all would choose is not read ahead. */
+/* Fills `next` for predicting the experts that layer i chooses or, if it has no feed-forward part, the next layer.
+ * before: the layer with experts that is running, or NULL. False: the stage has no such layer, or a prediction is of no
+ * use. Nothing is predicted for a layer that continues with few tokens, as the prediction would be for all of them. */
 static bool find_next(const struct pass *p, int64_t i, const struct layer *before, const struct tensor *dense,
                       struct router_input *r, struct moe_next *next)
 {
@@ -217,8 +217,8 @@ static bool find_next(const struct pass *p, int64_t i, const struct layer *befor
     return prefetch || (trace && trace->predicted);
 }
 
-/* Prefetches for experts that follow none, and for a router that sees the layer's input, whose choice is known: their
- * reads begin while attention computes. */
+/* Prefetches experts while attention computes: those of the first layer with experts, and those of a layer whose router
+ * sees the layer's input, as its choice is known already. */
 static err_code prefetch_first(const struct pass *p, int64_t i, struct err *e)
 {
     struct moe_next next;
@@ -230,8 +230,8 @@ static err_code prefetch_first(const struct pass *p, int64_t i, struct err *e)
     return moe_predict(p->w->moe, &next, NULL, e);
 }
 
-/* Lists what each of the batch's first tokens, which were sampled, may have substitutes by in a MoE layer. Returns how
- * many tokens that are; 0: none may. */
+/* Fills the list of policies by which the batch's first tokens, those that were sampled, may use substitutes for
+ * experts. Returns the number of these tokens; 0: none may use any. */
 static int64_t list_car(const struct pass *p, int moe_layer)
 {
     int64_t n = 0;
@@ -247,7 +247,7 @@ static int64_t list_car(const struct pass *p, int moe_layer)
     return any ? n : 0;
 }
 
-/* Whether all texts of a batch add just a token that was sampled. */
+/* Whether each text of the batch adds a single token, which was sampled. */
 static bool is_decode(const struct pass *p)
 {
     for (int64_t r = 0; r < p->n_rows; r++)
@@ -303,7 +303,7 @@ static err_code feed_forward(const struct pass *p, int64_t i, const struct tenso
     return ERR_OK;
 }
 
-/* Cuts the list of the tokens' ids in the same way. */
+/* Cuts the list of the tokens' ids to the same tokens. */
 static void cut_ids(struct pass *p)
 {
     int64_t n = 0;
@@ -455,8 +455,8 @@ void pass_write_positions(struct pass *p)
     block_list_entries(p);
 }
 
-/* Writes where each token's recurrent state comes from and goes to: from one segment of its text to the next. In each
- * ubatch a segment goes on from its own page. */
+/* Writes the pages that each token's recurrent state comes from and goes to. A segment begins with the state that the
+ * text's previous segment leaves; in later ubatches it continues from its own page. */
 static void write_slots(struct pass *p)
 {
     int64_t t = 0;
@@ -529,7 +529,7 @@ static err_code fit_work(struct pass *p, struct err *e)
     return ERR_OK;
 }
 
-/* to = from, which lies on another device */
+/* Copies a tensor that lies on another device. */
 static err_code bring(const struct pass *p, struct backend *device, const struct tensor *from, const struct tensor *to,
                       struct err *e)
 {
@@ -538,7 +538,7 @@ static err_code bring(const struct pass *p, struct backend *device, const struct
     return ERR_OK;
 }
 
-/* Brings over what the layers before have left, and what all layers use. */
+/* Copies what the layers of the stage before have left, and what all layers use, to this stage's device. */
 static err_code cross(struct pass *p, const struct pass *before, struct err *e)
 {
     const struct model *m = p->m;
@@ -586,7 +586,7 @@ static void embed(struct pass *p)
         token_embeddings(p);
 }
 
-/* x as it goes into the stage's first layer. */
+/* Prepares the input of the stage's first layer. */
 static err_code begin_stage(struct pass *p, int stage, struct err *e)
 {
     const struct pass before = *p;
@@ -642,9 +642,8 @@ static enum batch_kind kind_of(const struct pass *p, int64_t r)
     return p->rows[r].is_draft ? BATCH_DRAFT : p->p->in_place ? BATCH_IN_PLACE : BATCH_KEPT;
 }
 
-/* All texts get their pages, or none. */
-/* Takes the pages that the texts grow into. They must leave what the pass needs of work space: a device of its own
- * thread can't have others' slots closed for it. */
+/* Takes the pages that the texts grow into, for all texts or for none. Then the room for scratch is restored, as during
+ * the pass a device that another thread drives can't have others' slots closed for it. */
 static err_code begin(const struct pass *p, struct err *e)
 {
     for (int64_t r = 0; r < p->n_rows; r++) {
@@ -698,7 +697,7 @@ err_code model_forward(const struct model *m, struct model_work *w, const struct
 
 /* ---- going back ------------------------------------------------------------------------------------------------ */
 
-/* Takes a stage's recurrent layers through the first n tokens of a text's last batch again. */
+/* Runs a stage's recurrent layers once more over the first n tokens of a text's last batch. */
 static err_code recur_stage(struct pass *p, const struct model_state *s, struct err *e)
 {
     int64_t n = p->n;

@@ -1,5 +1,5 @@
-/* Mixers: what brings tokens together in a layer. Attention with keys and values or with a latent of both, the index of
- * positions in front of it, and recurrent layers. */
+/* Mixers, the parts of layers that connect tokens: attention with keys and values or with a latent of both, the index
+ * of positions in front of it, and recurrent layers. */
 #include "base/minmax.h"
 #include "model/mix_internal.h"
 
@@ -19,7 +19,7 @@ void mix_rope(const struct pass *p, const struct attention *a, int table, const 
                                        .rope = {a->rope, a->head_dim, a->n_rot, a->rot_first}});
 }
 
-/* The heads of q or of k, normed over n elements (0: not) and rotated. */
+/* Norms groups of n elements of q or k (0: none) and rotates its heads. */
 static void norm_and_rope(const struct pass *p, const struct attention *a, int table, const struct tensor *x,
                           const struct tensor *w, int64_t n)
 {
@@ -66,7 +66,7 @@ void mix_norm_index(const struct pass *p, const struct position_index *x, const 
                                        .norm = {.eps = x->k_norm_eps}});
 }
 
-/* Puts the tokens' keys into the index, in whose cache later ones look for them. */
+/* Stores the tokens' keys in the cache of the index. */
 static void store_index(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                         const struct tensor *h)
 {
@@ -79,7 +79,7 @@ static void store_index(const struct pass *p, const struct attention *a, const s
     mix_store(p, kv->kind, &k, &kv->index);
 }
 
-/* Chooses the positions, or blocks, that each token sees. x_q: what the index's queries come of. */
+/* Chooses the positions, or blocks, that each token sees. x_q: the input of the index's queries. */
 static void choose_positions(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                              const struct tensor *x_q, const struct tensor *h, const struct tensor *chosen)
 {
@@ -106,7 +106,7 @@ static void choose_positions(const struct pass *p, const struct attention *a, co
                                        .index = {x->run, x->block, x->n_local, x->run > 0}});
 }
 
-/* What the tokens see of the positions before them, as this layer or an earlier one chose; absent: all. */
+/* The positions that the tokens see, as this layer or an earlier one chose them; absent: all. */
 static struct tensor positions_of(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                                   const struct tensor *x_q, const struct tensor *h)
 {
@@ -127,7 +127,7 @@ static struct tensor positions_of(const struct pass *p, const struct attention *
     return chosen;
 }
 
-/* Puts the tokens' keys and values into the layer's cache. */
+/* Stores the tokens' keys and values in the layer's cache. */
 static void store_kv(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                      const struct tensor *k, const struct tensor *v)
 {
@@ -141,7 +141,7 @@ static void store_kv(const struct pass *p, const struct attention *a, const stru
     mix_store(p, kv->kind, v, &kv->v);
 }
 
-/* q, k or v within the layer's limit. */
+/* Clamps q, k or v to the layer's limit, if it has one. */
 static void clamp(const struct pass *p, const struct attention *a, const struct tensor *x)
 {
     if (a->qkv_limit > 0)
@@ -209,7 +209,7 @@ void mix_heads(const struct pass *p, struct weight *w, int64_t n_head, struct he
                                                  .n_out = to.n}});
 }
 
-/* The tokens' rows of the cache but for their rotation: the part that will be rotated, and the latent. */
+/* Computes the tokens' rows of the cache before their rotation: the part that will be rotated, and the latent. */
 static struct tensor latent_rows(const struct pass *p, const struct attention *a, const struct tensor *latent,
                                  const struct tensor *k_rot)
 {
@@ -235,8 +235,8 @@ static void add_product(struct op *op, struct weight *w, const struct tensor *ou
     op->out[i] = *out;
 }
 
-/* h = o . (v_b . attention(k_b . q . h, latent) * act(gate . h)): instead of the latent's keys and values, queries go
- * into the latent space and results out of it */
+/* h = o . (v_b . attention(k_b . q . h, latent) * act(gate . h)): instead of computing keys and values from the latent,
+ * this moves the queries into the latent space and the results out of it */
 static void latent_attention(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                              const struct tensor *h)
 {
@@ -291,12 +291,13 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     backend_enqueue(p->b, &(struct op){.kind = OP_MATMUL, .in = {value}, .out = {*h}, .weight = {a->o}});
 }
 
-/* What a recurrent layer takes in for some tokens; absent as its weights are. */
+/* The inputs of a recurrent layer for some tokens; those whose weights are absent are absent. */
 struct recurrent_inputs {
     struct tensor mixed, alpha, beta; /* beta: or q and k of RECURRENCE_SELECTIVE */
 };
 
-/* Returns conv(mixed), or act(mixed), for the tokens of p->from and p->to; it is `out` where nothing follows. */
+/* Returns conv(mixed), or act(mixed), for the tokens of p->from and p->to. It is written to `out` if the layer is a
+ * convolution only. */
 static struct tensor convolve(const struct pass *p, const struct recurrent *r, const struct layer_pages *state,
                               const struct recurrent_inputs *in, const struct tensor *out)
 {
@@ -318,7 +319,7 @@ static struct tensor convolve(const struct pass *p, const struct recurrent *r, c
     return convolved;
 }
 
-/* out = rule(convolved), for the same tokens, unless that is out already */
+/* out = rule(convolved) for the same tokens, unless the layer is a convolution only */
 static void recur(const struct pass *p, const struct recurrent *r, const struct layer_pages *state,
                   const struct tensor *convolved, const struct recurrent_inputs *in, const struct tensor *out)
 {
@@ -335,7 +336,8 @@ static void recur(const struct pass *p, const struct recurrent *r, const struct 
                                            .delta = {r->n_head_k, r->grouped, r->qk_eps, r->min_log_decay}});
 }
 
-/* Rows [row, row + n) of layer i's part of what is kept of all layers, of ne0 each; 0: none. */
+/* Rows [row, row + n) of layer i's part of a tensor that is kept for all recurrent layers, ne0 elements each; absent
+ * where ne0 is 0. */
 static struct tensor kept_rows(const struct kept_inputs *k, const struct tensor *all, int64_t i, int64_t ne0,
                                int64_t row, int64_t n)
 {
@@ -344,7 +346,7 @@ static struct tensor kept_rows(const struct kept_inputs *k, const struct tensor 
     return tensor_rows(tensor_shaped(tensor_rows(*all, i * k->most_rows, k->most_rows), ne0, k->most_rows), row, n);
 }
 
-/* Rows [row, row + n) of the inputs that are kept of recurrent layer i. */
+/* Rows [row, row + n) of the kept inputs of recurrent layer i. */
 static struct recurrent_inputs kept_inputs(const struct stage_work *w, const struct recurrent *r, int64_t i,
                                            int64_t row, int64_t n)
 {
@@ -382,7 +384,7 @@ void block_keep_rows(const struct pass *p, const struct tensor *x, const struct 
     }
 }
 
-/* Keeps a recurrent layer's inputs of the tokens that may be taken back. */
+/* Keeps the inputs of a recurrent layer for the tokens that may be taken back. */
 static void keep_inputs(const struct pass *p, int64_t i, const struct recurrent_inputs *in)
 {
     int64_t index = block_n_recurrent(p->m, p->stage->first, i);
@@ -393,7 +395,7 @@ static void keep_inputs(const struct pass *p, int64_t i, const struct recurrent_
     block_keep_rows(p, &in->beta, &kept.beta);
 }
 
-/* mixed = q . h, k . h and v . h side by side, as which those of one token lie at once */
+/* mixed = q . h, k . h and v . h side by side; for a single token the products are written there directly */
 static void project_mixed(const struct pass *p, const struct recurrent *r, const struct tensor *h,
                           const struct tensor *mixed)
 {
@@ -413,7 +415,7 @@ static void project_mixed(const struct pass *p, const struct recurrent *r, const
     mix_heads(p, NULL, 1, (struct head_part){&v, 0, n_v}, (struct head_part){mixed, 2 * n_q, n_v});
 }
 
-/* The same as project where q, k and v are matrices of their own, and alpha and z may be low-rank. */
+/* As project, where q, k and v are matrices of their own, and alpha and z may be low-rank. */
 static struct recurrent_inputs project_apart(const struct pass *p, const struct recurrent *r, const struct tensor *h,
                                              const struct tensor *z)
 {
@@ -436,7 +438,7 @@ static struct recurrent_inputs project_apart(const struct pass *p, const struct 
     return in;
 }
 
-/* The weights' products with h: what goes into recur, and z. */
+/* Multiplies h by the layer's weights: computes the inputs of recur, and z. */
 static struct recurrent_inputs project(const struct pass *p, const struct recurrent *r, const struct tensor *h,
                                        const struct tensor *z)
 {
@@ -468,7 +470,7 @@ static struct recurrent_inputs project(const struct pass *p, const struct recurr
     return in;
 }
 
-/* Adds what a selective state space makes of what is convolved: q, k and alpha. */
+/* Computes q, k and alpha of a selective state space from the result of its convolution. */
 static void select_inputs(const struct pass *p, const struct recurrent *r, const struct tensor *convolved,
                           struct recurrent_inputs *in)
 {

@@ -13,32 +13,32 @@ struct head_part {
 /* to = w . from for each head, with a matrix for each; w NULL: to = from. */
 void mix_heads(const struct pass *p, struct weight *w, int64_t n_head, struct head_part from, struct head_part to);
 
-/* Rotates the heads of x by one of p->rope; negative: not. */
+/* Rotates the heads of x by table p->rope[table]; a negative table: it does nothing. */
 void mix_rope(const struct pass *p, const struct attention *a, int table, const struct tensor *x);
 
-/* The page tables of a kind of caches. */
+/* The page tables of a kind of pages (struct page_kind). */
 struct tensor mix_pages(const struct pass *p, int kind);
 
-/* Puts the tokens' rows into a cache, whose pages are of a kind. */
+/* Stores the tokens' rows x in a cache whose pages are of this kind. */
 void mix_store(const struct pass *p, int kind, const struct tensor *x, const struct paged *cache);
 
-/* Norms keys of an index that they are, k [dim][n]. */
+/* Norms the keys k [dim][n] of a position index, in place, if it norms keys. */
 void mix_norm_index(const struct pass *p, const struct position_index *x, const struct tensor *k);
 
-/* What the entries of a compressed cache are made of, and where they go, with the kinds of these caches' pages. */
+/* The caches that entries of a compressed cache are made from, and that cache itself. */
 struct entry_caches {
-    const struct paged *x, *gate; /* gate: where the compressor has one */
-    int part_kind;
-    const struct paged *out;
-    int kind;
+    const struct paged *x, *gate; /* what the entries are made from; gate is used if the compressor has one */
+    int part_kind;                /* the kind of their pages */
+    const struct paged *out;      /* the compressed cache */
+    int kind;                     /* the kind of its pages */
 };
 
-/* Keeps what the tokens add to entries, and makes those that they complete. rot_first: of an entry's elements the first
- * one that is rotated. */
+/* Stores what the tokens contribute to entries, and makes the entries that they complete. rot_first: the first element
+ * of an entry that is rotated. */
 void mix_make_entries(const struct pass *p, const struct attention *a, const struct compressor *c,
                       const struct entry_caches *to, int64_t rot_first, const struct tensor *h);
 
-/* Puts the tokens' keys, which are values, too, into the cache that has a window beside a compressed one. */
+/* Stores the tokens' keys, which are also their values, in the windowed cache beside a compressed one. */
 void mix_store_window(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                       const struct tensor *k);
 

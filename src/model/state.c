@@ -131,7 +131,7 @@ err_code state_hidden_fit(struct model_state *s, int64_t n, int64_t width, struc
 
 /* ---- pages ---------------------------------------------------------------------------------------------------- */
 
-/* Gives back the pages of blocks [from, to) of a kind. */
+/* Drops the text's references to the pages of blocks [from, to) of a kind. */
 static void drop_blocks(struct model_state *s, int kind, int64_t from, int64_t to)
 {
     for (int64_t i = from; i < to; i++)
@@ -145,7 +145,7 @@ static void drop_slot(struct model_state *s, int32_t *slot)
     *slot = -1;
 }
 
-/* Forgets all blocks from `end` on, and nothing that is before. */
+/* Forgets all blocks from `end` on. */
 static void cut_blocks(struct model_state *s, int kind, int64_t end)
 {
     struct text_pages *t = &s->kinds[kind];
@@ -169,7 +169,7 @@ static err_code full(const struct model_state *s, struct err *e)
         (double)s->pool->used_bytes / (1 << 20), (double)s->pool->max_bytes / (1 << 20));
 }
 
-/* Makes the last page, if the batch begins within it, the text's own. */
+/* If the batch begins in the middle of a page that others hold, too, replaces the page by a copy. */
 static bool own_last(struct model_state *s, int kind)
 {
     struct text_pages *t = &s->kinds[kind];
@@ -178,7 +178,7 @@ static bool own_last(struct model_state *s, int kind)
     if (at % ATTENTION_BLOCK == 0 || !state_pool_is_shared(s->pool, kind, *page))
         return true;
     own = state_pool_take(s->pool, kind);
-    if (own < 0) /* unless the checkpoint that held it had to go */
+    if (own < 0) /* looking for a page may have evicted the checkpoint that held this one */
         return !state_pool_is_shared(s->pool, kind, *page);
     state_pool_copy(s->pool, kind, *page, own);
     state_pool_drop(s->pool, kind, *page);
@@ -201,7 +201,7 @@ static bool grow(struct model_state *s, int kind, int64_t n)
     return true;
 }
 
-/* Forgets the blocks that neither the next token nor one a little before sees. */
+/* Forgets the blocks that lie before what the next token, or one WINDOW_SLACK before it, sees. */
 static void forget_old(struct model_state *s, int kind)
 {
     const struct page_kind *k = &s->pool->kinds[kind];
@@ -214,11 +214,11 @@ static void forget_old(struct model_state *s, int kind)
     t->oldest = max_i64(t->oldest, first * ATTENTION_BLOCK);
 }
 
-/* The batch's blocks become the text's. */
+/* Makes the batch's blocks part of the text. */
 static void take_blocks(struct model_state *s, int kind)
 {
     struct text_pages *t = &s->kinds[kind];
-    if (is_ring(s, kind)) { /* pages of its first blocks are those of its last ones now */
+    if (is_ring(s, kind)) { /* its last blocks have overwritten the pages of its first ones */
         drop_blocks(s, kind, t->first, t->end);
         t->first = t->next_end - ring_blocks(&s->pool->kinds[kind]);
         t->oldest = max_i64(t->oldest, t->first * ATTENTION_BLOCK);
@@ -229,7 +229,7 @@ static void take_blocks(struct model_state *s, int kind)
 
 /* ---- checkpoints ---------------------------------------------------------------------------------------------- */
 
-/* Forgets checkpoints that the pool has taken back and those beyond pos. */
+/* Forgets checkpoints that the pool has taken back, and those behind pos. */
 static void purge(struct model_state *s, int64_t pos)
 {
     int n = 0;
@@ -247,7 +247,7 @@ static void purge(struct model_state *s, int64_t pos)
     s->n_checkpoint = n;
 }
 
-/* The last one of those that are there, which purge has seen to; NULL: none. */
+/* The last checkpoint, after purge; NULL: there is none. */
 static struct checkpoint *last_checkpoint(const struct model_state *s)
 {
     return s->n_checkpoint ? s->checkpoints[s->n_checkpoint - 1].at : NULL;
@@ -272,8 +272,8 @@ static size_t checkpoint_bytes(const struct model_state *s, int64_t pos)
     return n;
 }
 
-/* Fills a checkpoint with references to the windowed pages of a text that has, or has had, pos tokens. slot: a
- * reference that it takes over. */
+/* Fills a checkpoint at pos, which is not behind the text's end, with references to the text's windowed pages. slot:
+ * the page of recurrent state, whose reference it takes over. */
 static void fill_checkpoint(struct model_state *s, struct checkpoint *c, int64_t pos, int32_t slot)
 {
     const struct state_pool *p = s->pool;
@@ -293,7 +293,7 @@ static void fill_checkpoint(struct model_state *s, struct checkpoint *c, int64_t
     }
 }
 
-/* Forgets the checkpoint that is worth least. */
+/* Forgets the checkpoint with the least worth. */
 static void forget_least(struct model_state *s)
 {
     int least = 0;
@@ -305,7 +305,7 @@ static void forget_least(struct model_state *s)
             (size_t)(--s->n_checkpoint - least) * sizeof *s->checkpoints);
 }
 
-/* Notes a filled checkpoint, which comes behind all others. */
+/* Adds a filled checkpoint behind all others. */
 static void add_checkpoint(struct model_state *s, struct checkpoint_ref r)
 {
     purge(s, r.at->pos);
@@ -341,7 +341,7 @@ void model_state_checkpoint(struct model_state *s)
     add_checkpoint(s, r);
 }
 
-/* Makes a checkpoint when the last one is an interval away. */
+/* Makes a checkpoint if the last one is at least an interval away. */
 static void checkpoint_now_and_then(struct model_state *s)
 {
     if (s->pool->interval == 0)
@@ -354,7 +354,8 @@ static void checkpoint_now_and_then(struct model_state *s)
 
 /* ---- batches -------------------------------------------------------------------------------------------------- */
 
-/* Adds a segment that ends at `end`, unless the pool has no page for it. may_stay: it may overwrite the text's own. */
+/* Adds a segment that ends at `end`. False: the pool has no page for it. may_stay: it may overwrite the page of the
+ * text's recurrent state, if no one else holds it. r: the checkpoint that it will become, or none. */
 static bool add_segment(struct model_state *s, int64_t end, bool may_stay, struct checkpoint_ref r)
 {
     struct state_pool *p = s->pool;
@@ -367,7 +368,7 @@ static bool add_segment(struct model_state *s, int64_t end, bool may_stay, struc
     return true;
 }
 
-/* Cuts a batch at multiples of the interval, where its state is to become a checkpoint. */
+/* Divides a batch into segments at multiples of the interval, where checkpoints will be made. */
 static void cut_for_checkpoints(struct model_state *s, int64_t n)
 {
     int64_t step = s->pool->interval, end = s->pos + n;
@@ -418,7 +419,7 @@ void state_abort(struct model_state *s)
     s->n_segment = 0;
 }
 
-/* What a segment has left becomes a checkpoint, if the pool still wants it. */
+/* Makes the state that a segment has left a checkpoint, unless the pool has taken the checkpoint back. */
 static void keep_segment(struct model_state *s, struct text_segment *t)
 {
     if (!checkpoint_is_there(&t->checkpoint)) {
@@ -465,7 +466,7 @@ void model_state_reset(struct model_state *s)
     s->pos = 0;
 }
 
-/* Puts a checkpoint's pages in the place of a windowed kind's; `page` is the first of them. */
+/* Replaces the text's pages of a windowed kind by those of a checkpoint; `page` points to the first of them. */
 static void restore_window(struct model_state *s, int kind, const struct checkpoint *c, const int32_t *page)
 {
     struct text_pages *t = &s->kinds[kind];
@@ -510,7 +511,7 @@ bool state_has_window(const struct model_state *s, int64_t pos)
     return true;
 }
 
-/* Goes back to the last checkpoint, or to the beginning. */
+/* Goes back to the last checkpoint, or makes the text empty if there is none. */
 static void restore_last(struct model_state *s)
 {
     struct checkpoint *last = last_checkpoint(s);
@@ -593,7 +594,7 @@ bool state_take_back(struct model_state *s, int64_t pos)
 
 /* ---- forking -------------------------------------------------------------------------------------------------- */
 
-/* Takes the last result over, if there is memory. */
+/* Copies the last result, if there is memory. */
 static void share_hidden(struct model_state *s, const struct model_state *from)
 {
     struct err e;

@@ -5,19 +5,19 @@
 
 #include "base/minmax.h"
 
-/* Pages of a kind at most: tiny models would have more than anybody asks for. */
+/* The most pages of a kind: tiny models would get more than anyone needs. */
 enum { MAX_PAGES = 1 << 17 };
 
 /* ---- kinds of pages ------------------------------------------------------------------------------------------- */
 
-/* The positions that an entry of the layer's compressed cache is made of. */
+/* The number of positions that an entry of the layer's compressed cache is made from. */
 static int64_t entry_span(const struct attention *a)
 {
     const struct compressor *c = &a->compressed.entries;
     return c->n ? a->compressed.ratio * (c->width / c->n) : 0;
 }
 
-/* What a token sees of layer i's cache at most, of all layers that use it; 0: all. */
+/* The widest window of all layers that use layer i's cache; 0: one of them sees everything. */
 static int64_t widest_window(const struct model *m, int64_t i)
 {
     int64_t widest = 0;
@@ -46,7 +46,7 @@ static bool has_cache(const struct layer *l)
     return !l->is_recurrent && l->attn.k;
 }
 
-/* Adds the kind of a layer's pages unless it is there, and returns its number. */
+/* Finds or adds a kind of pages, and returns its index. */
 static int add_kind(struct state_pool *p, bool is_recurrent, int64_t window, int64_t ratio)
 {
     for (int i = 0; i < p->n_kind; i++)
@@ -56,7 +56,7 @@ static int add_kind(struct state_pool *p, bool is_recurrent, int64_t window, int
     return p->n_kind++;
 }
 
-/* Finds each layer's kind: those of caches first. */
+/* Finds the kinds of all layers. The kinds of caches come first. */
 static void find_kinds(struct state_pool *p, const struct model *m)
 {
     for (int64_t i = 0; i < m->n_layer; i++) {
@@ -68,7 +68,8 @@ static void find_kinds(struct state_pool *p, const struct model *m)
         y->kind = y->part_kind = add_kind(p, false, widest_window(m, i), 1);
         if (c->ratio)
             y->entry_kind = add_kind(p, false, 0, c->ratio);
-        if (m->layers[i].attn.index.run) /* of parts a run is enough, where keys and values are kept of all positions */
+        if (m->layers[i]
+                .attn.index.run) /* only the parts of one run are kept, while keys and values are kept for all */
             y->part_kind = add_kind(p, false, c->ratio, 1);
         p->kinds[y->kind].is_shared |= is_shared(m, i);
     }
@@ -78,8 +79,8 @@ static void find_kinds(struct state_pool *p, const struct model *m)
             p->layers[i].kind = add_kind(p, true, 0, 1);
 }
 
-/* The parts of a kind's first region: heads, where they may lie on several memory nodes and all layers have as many;
- * else one. */
+/* The number of parts of a kind's first region: the number of heads, if the device has several memory nodes and all
+ * layers have the same number; else one. */
 static int64_t find_parts(const struct state_pool *p, const struct model *m, const struct model_stage *s, int kind)
 {
     int64_t n = 0;
@@ -116,7 +117,7 @@ static err_code check_type(const struct model *m, enum elem_type kv, struct err 
 
 /* ---- where layers lie in pages -------------------------------------------------------------------------------- */
 
-/* Gives a layer its place in a region's pages: the region's bytes grow by what a part of it takes. The buffer comes
+/* Gives a layer its place in a region's pages, whose parts grow by the bytes of a part of it. The buffer is set
  * later. */
 static struct paged place(struct page_region *r, enum elem_type type, int64_t ne0, int64_t ne1, int64_t ne2)
 {
@@ -192,9 +193,10 @@ static void place_layers(struct state_pool *p, const struct model *m)
 /* Rounds the regions of a kind up, and says how many bytes a page has. */
 static void size_pages(struct page_kind *k)
 {
+    size_t unit = max_size(BUFFER_ALIGN, mem_page_bytes());
     for (int i = 0; i < KIND_MAX_REGION; i++) {
         struct page_region *r = &k->region[i];
-        r->bytes = (r->bytes + BUFFER_ALIGN - 1) / BUFFER_ALIGN * BUFFER_ALIGN;
+        r->bytes = (r->bytes + unit - 1) / unit * unit;
         k->bytes += r->bytes * (size_t)r->n_part;
     }
 }
@@ -336,7 +338,7 @@ static void decommit_parts(const struct page_kind *k, int32_t page, int n_region
                                     k->region[i].bytes);
 }
 
-/* Gives a page memory, all of it or none. */
+/* Commits the memory of a page; if it fails, none of it. */
 static bool commit(struct state_pool *p, const struct page_kind *k, int32_t page)
 {
     if (k->bytes > p->max_bytes - p->used_bytes)
@@ -365,7 +367,7 @@ void state_pool_trim(struct state_pool *p)
     }
 }
 
-/* A page that has memory, or -1. */
+/* Takes a page with memory: a free one, or one that gets memory now. -1: there is none. */
 static int32_t take(struct state_pool *p, struct page_kind *k)
 {
     if (k->n_free)
@@ -380,14 +382,14 @@ static int32_t take(struct state_pool *p, struct page_kind *k)
     return page;
 }
 
-/* Of a page's bytes those on one stage's device. */
+/* The bytes of a page on one stage's device. */
 static size_t stage_page_bytes(const struct page_kind *k, int stage)
 {
     const struct page_region *r = &k->region[stage * STAGE_MAX_REGION];
     return (size_t)r[0].n_part * r[0].bytes + (size_t)r[1].n_part * r[1].bytes;
 }
 
-/* Has room made for a page, on each device for its part. Devices in the host's memory share the room there. */
+/* Reclaims memory for a page, on each device for its part. Devices that work in the host's memory share its room. */
 static bool make_room(const struct page_kind *k)
 {
     size_t here = 0;
@@ -463,7 +465,7 @@ size_t state_pool_used_bytes(const struct state_pool *p)
     return n;
 }
 
-/* The most pages of a kind that a text holds between batches, and with those of a batch. */
+/* The most pages of a kind that a text holds, with those of a batch. */
 static int64_t text_pages(const struct page_kind *k, int64_t n_ctx, int64_t n_batch)
 {
     if (k->is_recurrent) /* a batch writes to another page */
@@ -508,7 +510,7 @@ size_t state_pool_max_bytes(const struct state_pool *p)
 
 /* ---- checkpoints ---------------------------------------------------------------------------------------------- */
 
-/* Gives a checkpoint's pages back. */
+/* Takes a checkpoint back: drops its references to pages and frees its slot. */
 static void kill_checkpoint(struct state_pool *p, struct checkpoint *c)
 {
     int32_t *page = c->page;
@@ -530,7 +532,7 @@ double checkpoint_worth(const struct state_pool *p, const struct checkpoint *c)
     return (double)c->saved / ((double)c->bytes + 1) / (double)(p->tick - c->tick + 1);
 }
 
-/* False: there is none. */
+/* Takes back the checkpoint with the least worth; false: there is none. */
 static bool evict_checkpoint(struct state_pool *p)
 {
     struct checkpoint *least = NULL;

@@ -1,11 +1,11 @@
-/* The work space of the forward pass: activations in device memory. Each is named once, in a table of which the fields,
- * what creates them and what closes them are made. */
+/* The work space of the forward pass: activations in device memory. A table names each tensor once; the fields and the
+ * code that creates and closes them are generated from it. */
 #ifndef MODEL_WORK_SPACE_H
 #define MODEL_WORK_SPACE_H
 
 #include "model/model.h"
 
-/* What the work space has room for: tokens, and numbers a token. */
+/* What the work space has room for: numbers of tokens, and the lengths of rows. */
 struct work_sizes {
     int64_t n_batch, n_ubatch, n_logits;
     int64_t n_embd, n_vocab;
@@ -33,7 +33,8 @@ struct work_sizes {
 
 enum { ENTRY_LISTS = 4 };
 
-/* TENSOR(name, type, ne0, ne1) with sizes of `d`. A tensor of no elements is absent. First those of a batch. */
+/* TENSOR(name, type, ne0, ne1) with sizes from `d` (struct work_sizes). A tensor without elements is absent. These are
+ * the tensors of a batch. */
 #define BATCH_TENSORS(TENSOR)                                                                                          \
     TENSOR(ids, ELEM_I32, 1, d->n_batch)                                                                               \
     TENSOR(pos, ELEM_I32, 1, d->n_batch)                                                                               \
@@ -65,7 +66,7 @@ enum { ENTRY_LISTS = 4 };
     TENSOR(token_gate, ELEM_F32, d->n_token_embd, d->n_batch)                                                          \
     TENSOR(token_slice, ELEM_F32, d->n_token_embd, d->n_batch)
 
-/* The same of a ubatch, and the logits. */
+/* The tensors of a ubatch, and the logits. */
 #define UBATCH_TENSORS(TENSOR)                                                                                         \
     TENSOR(q, ELEM_F32, d->n_q, d->n_ubatch) /* heads */                                                               \
     TENSOR(k, ELEM_F32, d->n_k, d->n_ubatch)                                                                           \
@@ -96,16 +97,16 @@ enum { ENTRY_LISTS = 4 };
     TENSOR(up, ELEM_F32, d->n_ff, d->n_ubatch)                                                                         \
     TENSOR(logits, ELEM_F32, d->n_vocab, d->n_logits)
 
-/* What recurrent layers took in for the tokens of the last batch that had some which may be taken back. */
+/* The inputs of recurrent layers for the last batch with tokens that may be taken back. */
 struct kept_inputs {
-    struct tensor mixed, alpha, beta; /* [n_mixed], [n_alpha], [n_beta] of each layer and row: layer by layer */
-    struct tensor ngram;              /* [n_residual] of each row: of the convolution of n-grams, in one layer */
+    struct tensor mixed, alpha, beta; /* [n_mixed], [n_alpha], [n_beta] for each layer and row, layer by layer */
+    struct tensor ngram;              /* [n_residual] for each row: input of the n-gram convolution of one layer */
     int64_t most_rows;                /* rows that there is room for */
-    const struct state_pool *pool;    /* of that batch's texts; NULL: nothing is kept */
-    uint64_t tick;                    /* of the pool when the batch was done */
+    const struct state_pool *pool;    /* the pool of that batch's texts; NULL: nothing is kept */
+    uint64_t tick;                    /* tick of the pool when the batch was done */
 };
 
-/* The work space of a stage, in its device's memory. Lists and page tables are those of the same batch in all. */
+/* The work space of a stage, in its device's memory. All stages have the same batch's lists and page tables. */
 struct stage_work {
     struct backend *device;
     struct work_sizes sizes;
@@ -114,15 +115,16 @@ struct stage_work {
     UBATCH_TENSORS(FIELD)
 #undef FIELD
     struct moe_work *moe;     /* NULL in a dense model */
-    struct tensor kept;       /* the rows that the last batch was asked to keep, */
-    struct tensor normed;     /* and room for as many */
-    struct tensor kept_spare; /* and, of several streams, for as many of all of these */
+    struct tensor kept;       /* the rows that the last batch was asked to keep */
+    struct tensor normed;     /* room for as many normed rows */
+    struct tensor kept_spare; /* with several streams: room for as many rows of all streams */
     struct tensor pages;      /* page tables, [most_pages] for each kind of caches */
     int64_t most_pages;
     struct kept_inputs inputs;
-    struct store_range *ngram_ranges; /* [n_batch * heads of n-grams] their rows in the file, */
-    char *ngram_bytes;                /* those of a ubatch as they lie there, */
-    float *ngram_rows;                /* [n_ngram] of each token and as floats; these three NULL without n-grams */
+    /* The n-grams of the batch's tokens; NULL without n-grams. */
+    struct store_range *ngram_ranges; /* [n_batch * heads of n-grams] where their rows lie in the file */
+    char *ngram_bytes;                /* rows of a ubatch as they are in the file */
+    float *ngram_rows;                /* [n_ngram] for each token of a ubatch: these rows as floats */
     int32_t *host_rows;               /* [n_batch] */
     int32_t *host_pages;              /* [most_pages] */
     const struct car **car;           /* [MOE_MAX_CAR] */
@@ -133,12 +135,12 @@ struct stage_work {
 struct model_work {
     int n_stage;
     struct stage_work stages[MODEL_MAX_STAGE]; /* [n_stage] as the model has them */
-    char *crossing; /* host memory for what goes from a device to the next; NULL: one stage */
+    char *crossing; /* host memory for what goes from one stage's device to the next; NULL: there is one stage */
 };
 
-/* Makes room for page tables of n blocks in all, of n_kind kinds. */
+/* Makes room for page tables of n blocks in all, for each of n_kind kinds. */
 MUST_USE err_code work_fit_pages(struct stage_work *w, int64_t n, int n_kind, struct err *e);
-/* Makes room for the inputs of n rows in n_layer recurrent layers. */
+/* Makes room for keeping the inputs of n rows in n_layer recurrent layers. */
 MUST_USE err_code work_fit_inputs(struct stage_work *w, int64_t n, int64_t n_layer, struct err *e);
 
 #endif

@@ -110,8 +110,8 @@ size_t elsewhere_bytes(const struct elsewhere *w)
 
 /* ---- there ------------------------------------------------------------------------------------------------------- */
 
-/* Who computes what. Where speeds are fixed, each token's choice decides alone about its experts, so that it is no
- * matter with which others it is computed. */
+/* Chooses which place computes what. If speeds are fixed, this is done for each token by itself, so that it does not
+ * depend on the tokens that are computed with it. */
 static void choose(struct elsewhere *w, const struct elsewhere_call *c)
 {
     const struct moe_places *s = w->places;

@@ -4,10 +4,10 @@
 #include "base/minmax.h"
 #include "places/waves.h"
 
-/* A tensor with room for what calls need: it grows with them. */
+/* A tensor that grows when a call needs more elements than it has memory for. */
 struct room {
-    struct tensor t; /* as the last call shaped it */
-    int64_t n_elem;  /* that it has memory for */
+    struct tensor t; /* with the last call's shape */
+    int64_t n_elem;  /* elements that it has memory for */
 };
 
 struct compute {
@@ -22,7 +22,7 @@ struct compute {
     struct tensor slots;             /* I32 [n_expert], the slot table of a wave */
     int32_t *host_slots;             /* [n_expert] */
     struct room x, ids, weights, y;  /* of a call */
-    struct room rows, packed;        /* which rows of y the call wants, and these, where it doesn't want all */
+    struct room rows, packed;        /* if the call doesn't want all rows of y: which it wants, and these rows */
     int32_t *host_rows;              /* [n_host_rows] */
     int64_t n_host_rows;
 };

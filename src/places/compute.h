@@ -1,6 +1,6 @@
-/* The routed experts of one device, for rows that lie in host memory: what a worker (worker.h) and a process on another
- * machine (ranks/) run. It fetches what is not in slots and computes in waves, as moe/ does for the device that runs
- * the layers.
+/* Computes the routed experts of one device, for rows that lie in host memory; a worker (worker.h) and another process
+ * (ranks/) run it. It fetches experts that are not in slots and computes in waves, as moe/ does for the device that
+ * runs the layers.
  *
  * Thread-safety: one thread, the one that drives the device. */
 #ifndef PLACES_COMPUTE_H
@@ -19,7 +19,7 @@ struct expert_rules {
     const char *tensors[EXPERT_N_MATRIX]; /* as OP_EXPERTS takes them */
 };
 
-/* The experts of `device`. All is borrowed until compute_close. Work space grows with the largest call. */
+/* For the experts of `device`. Everything is borrowed until compute_close. Work space grows with the largest call. */
 struct compute;
 MUST_USE err_code compute_create(struct compute **out, struct backend *device, struct experts *experts,
                                  const struct expert_rules *rules, int n_layer, struct err *e);
@@ -29,13 +29,13 @@ void compute_close(struct compute **c); /* accepts NULL */
 MUST_USE err_code compute_run(struct compute *c, const struct place_call *call, struct err *e);
 
 void compute_predict(struct compute *c, int layer, const int32_t *ids, int64_t n, bool is_likely);
-/* finish_wait_ns and the bytes are place 0's to count: they stay 0. */
+/* Without what place 0 counts, finish_wait_ns and the bytes: these are 0. */
 struct place_layer_stats compute_layer_stats(const struct compute *c, int layer);
 
-/* Memory for the rows and results of calls of n_tok tokens, at most. */
+/* The most memory that inputs and results of a call of n_tok tokens take. */
 size_t compute_room_bytes(const struct compute *c, int64_t n_tok);
 
-/* Gives work space back, of this and of the device. */
+/* Gives work space back, also that of the device. */
 void compute_trim(struct compute *c);
 
 #endif

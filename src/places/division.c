@@ -8,8 +8,8 @@
 #include "base/mem.h"
 #include "base/random.h"
 
-/* How a division comes about: experts are given away one by one, the hottest of a layer first, each to the place that
- * would be through with its share of the layer soonest, of those whose quota lasts. */
+/* A division in progress: experts are assigned one by one, the hottest of a layer first, each to the place that would
+ * finish its part of the layer soonest, of those whose quota is not used up. */
 struct divider {
     const struct expert_layer *layers;
     const size_t *slot_bytes;
@@ -19,7 +19,7 @@ struct divider {
     struct division *out;
     double speed[DIVISION_MAX_PLACE];
     double quota[DIVISION_MAX_PLACE]; /* bytes that each place may still be given */
-    int first;                        /* place that may be given some */
+    int first;                        /* the first place that is given experts: 1 if place 0 is a cache */
     double left_bytes;                /* of experts that have no place yet */
     double used[DIVISION_MAX_PLACE];  /* bytes of the experts that each place has */
 };
@@ -30,7 +30,7 @@ struct division_load {
     int place; /* where it is to be computed */
 };
 
-/* So many tokens' choices are half known: they could be chance. */
+/* With counts of so many tokens half of the heat is taken from the counts, which may be chance; with more, more. */
 enum { FEW_TOKENS = 64 };
 
 /* An expert and how much work it is, in proportion to others: those of its layer, or for replicas of all layers. */
@@ -65,8 +65,8 @@ static double room_of(const struct division_place *p)
     return p->room_bytes == SIZE_MAX ? INFINITY : (double)p->room_bytes;
 }
 
-/* What a place needs to read experts again and again: a token's choice of each group of layers with slots of one size.
- */
+/* The least memory of a place that reads experts again and again: slots for one token's experts in each group of layers
+ * whose slots have the same size. */
 static double least_room(const struct divider *x)
 {
     double least = 0;
@@ -83,8 +83,9 @@ static double least_room(const struct divider *x)
     return least;
 }
 
-/* Of what no place has room for, the part of each that can read it: a layer waits for the last one's reads. False: some
- * speeds are not known. part [n_place], 1 together. */
+/* Divides what no place has room for in proportion to the speeds of their reads, as a layer waits for the slowest. Only
+ * places that have memory enough to read again and again get a part. part [n_place], adding up to 1. False: some speeds
+ * are not known. */
 static bool divide_reads(const struct divider *x, double *part)
 {
     double least = least_room(x), sum = 0;
@@ -100,9 +101,9 @@ static bool divide_reads(const struct divider *x, double *part)
     return sum > 0;
 }
 
-/* What each place may be given: its share where shares were asked for, else what it has room for. If all the rooms
- * together are too small, each place reads some again and again: what it has room for, and its part of the rest; or the
- * same part of all experts as of all room. */
+/* How many bytes each place may be given: its share, if shares were asked for, else what it has room for. If all memory
+ * together is too small: what it has room for and its part of the rest (divide_reads) or, if that is not known, the
+ * same part of all experts as of all memory. */
 static void set_quotas(struct divider *x)
 {
     double share = 0, room = 0, all = x->left_bytes, part[DIVISION_MAX_PLACE];
@@ -130,8 +131,8 @@ static void give(struct divider *x, int place, int layer, int32_t expert)
     x->used[place] += (double)x->slot_bytes[layer];
 }
 
-/* The place for n_bytes and so much more work: of those that have quota for the bytes the one that is through first,
- * the lowest among equals. Where none has, the one with most quota. */
+/* The place for n_bytes that add `heat` to its work: of the places with enough quota the one that would finish first,
+ * among equals the lowest. If none has enough, the one with most quota. */
 static int choose_place(const struct divider *x, const double *quota, const double *work, double n_bytes, double heat)
 {
     int best = -1, most = x->first;
@@ -168,8 +169,8 @@ static void heat_layer(const struct divider *x, int layer, struct hot *out)
         out[i] = (struct hot){layer, i, mean + known * rate(x, layer, i) + (1 - known) * mean};
 }
 
-/* Each layer is given away in proportion to what quotas are left, so that all of its experts are never in one place
- * because another one's quota went to earlier layers. */
+/* Divides each layer in proportion to the quotas that are left, so that no place's quota is used up by the first layers
+ * and the last ones are all in one place. */
 static void divide_layer(struct divider *x, int layer, const struct hot *hottest)
 {
     double n_bytes = (double)x->slot_bytes[layer], layer_bytes = n_bytes * (double)x->layers[layer].n_expert;
@@ -238,7 +239,7 @@ static void divide_at_random(struct divider *x)
         }
 }
 
-/* What a place has room for beside its own. */
+/* The memory that a place has left for replicas. */
 static double spare_of(const struct divider *x, int place)
 {
     const struct division_place *p = &x->places[place];
@@ -410,7 +411,7 @@ static int64_t count_rows(const struct division *d, int layer, const int32_t *id
     return n_movable;
 }
 
-/* The holder that is through with n more rows first, the lowest among equals. */
+/* The holder that would finish n more rows first; among equals the lowest. */
 static int least_busy(uint64_t holders, const double *work, const double *speed, double n)
 {
     int best = -1;
@@ -420,7 +421,7 @@ static int least_busy(uint64_t holders, const double *work, const double *speed,
     return best;
 }
 
-/* When the last place is through. */
+/* When the last place finishes. */
 static double longest(const struct division *d, const double *work, const double *speed)
 {
     double most = 0;

@@ -8,8 +8,7 @@
 #include "base/clock.h"
 #include "base/event.h"
 
-/* A caller that waits asks its cancel no more often. */
-enum { ASK_NS = 4 * 1000 * 1000 };
+enum { ASK_NS = 4 * 1000 * 1000 }; /* how often a caller that waits asks whether it is cancelled */
 
 struct worker;
 typedef void job_fn(struct worker *w);
@@ -255,8 +254,17 @@ static void close_worker(struct place *p)
     mem_free(w);
 }
 
-static const struct place_vtable vtable = {begin,       finish, cancel,  predict, lend,        open,
-                                           layer_stats, facts,  reclaim, forget,  close_worker};
+static const struct place_vtable vtable = {.begin = begin,
+                                           .finish = finish,
+                                           .cancel = cancel,
+                                           .predict = predict,
+                                           .lend = lend,
+                                           .open = open,
+                                           .layer_stats = layer_stats,
+                                           .facts = facts,
+                                           .reclaim = reclaim,
+                                           .forget = forget,
+                                           .close = close_worker};
 
 err_code worker_open(struct place **out, const struct worker_params *p, struct err *e)
 {

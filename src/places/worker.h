@@ -9,17 +9,17 @@
 struct worker_params {
     const char *name;
     struct compute *compute;
-    int n_layer; /* that it has experts of */
+    int n_layer; /* MoE layers of the model */
     struct backend *device;
     struct pool *pool; /* the device's */
     struct experts *experts;
-    int n_spin; /* rounds that the thread, and who waits for it, look before they sleep; 0 where threads are more than
-                   processors */
+    int n_spin; /* rounds that the thread, and whoever waits for it, spin before they sleep; 0 if there are more threads
+                   than processors */
 };
 
-/* Starts the thread. From then until place_close nobody else drives the device, runs loops on its pool or touches its
- * experts, but for figures between calls. What operations lack below the limit on memory (base/mem.h) the worker takes
- * from its own slots. */
+/* Starts the thread. From then until place_close nobody else may drive the device, run loops on its pool or touch its
+ * experts, except to read figures between calls. When its operations find too little memory below the limit
+ * (base/mem.h), the worker closes slots of its own. */
 MUST_USE err_code worker_open(struct place **out, const struct worker_params *p, struct err *e);
 
 #endif

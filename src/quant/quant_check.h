@@ -1,7 +1,7 @@
-/* Weights that can't be: what damaged bytes look like.
+/* Finds weights that are impossible, as in damaged files.
  *
- * Of types with blocks the scales are looked at, as any other bits are weights like others; of float types each value.
- * Pure, thread-safe. */
+ * In types with blocks only the scales are checked, as all other bits are valid weights; in float types every value is.
+ * Thread-safe. */
 #ifndef QUANT_QUANT_CHECK_H
 #define QUANT_QUANT_CHECK_H
 
@@ -12,16 +12,17 @@
 #include "quant/quant.h"
 
 struct quant_check {
-    uint64_t n_scale;  /* scales, or values of float types */
-    uint64_t n_nan;    /* those that are NaN or infinite */
-    uint64_t n_absurd; /* those that are finite, and so large that no weight is: scales over 1024, floats over 2^100 */
+    uint64_t n_scale;  /* scales, or values of float types, that were checked */
+    uint64_t n_nan;    /* those of them that are NaN or infinite */
+    uint64_t n_absurd; /* those that are finite but larger than in any model: scales over 1024, floats over 2^100 */
 };
 
-/* Adds what n_bytes of rows say: whole blocks, or of types with heads whole rows of row_bytes. */
+/* Checks n_bytes of weights and adds to *c. They are whole blocks, or, for types whose rows have heads, whole rows of
+ * row_bytes. */
 void quant_check_rows(const struct quant_info *q, const void *bytes, size_t n_bytes, size_t row_bytes,
                       struct quant_check *c);
 
-/* Whether all bytes are zero, as of a file whose middle was never written. */
+/* Whether all bytes are zero, as in a file that was not written completely. */
 bool quant_is_zero(const void *bytes, size_t n_bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* The reference decoders that quant.c's table names, one a format. Internal to the room. */
+/* The reference decoders in quant.c's table, one for each format. For this folder only. */
 #ifndef QUANT_QUANT_DECODE_H
 #define QUANT_QUANT_DECODE_H
 
@@ -17,8 +17,8 @@ static inline float decode_float(uint32_t bits)
     return f;
 }
 
-/* quant_half_to_float, without branches. NaNs keep their payload's leading bits and become quiet, as the x86 conversion
- * instructions do. */
+/* quant_half_to_float without branches. NaNs keep the leading bits of their payload and become quiet, as with the
+ * conversion instructions of x86. */
 static inline float decode_half(uint16_t h)
 {
     uint32_t mag = h & 0x7fff, sign = (uint32_t)(h & 0x8000) << 16, bits = mag << 13, small;

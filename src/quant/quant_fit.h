@@ -1,4 +1,5 @@
-/* What the encoders share that has nothing to do with lanes: halves, codebooks, grids. Internal to the room. */
+/* What the encoders share that doesn't depend on the width of vectors: halves, codebooks, grids. For this folder
+ * only. */
 #ifndef QUANT_QUANT_FIT_H
 #define QUANT_QUANT_FIT_H
 
@@ -11,10 +12,10 @@
 #include "quant/quant.h"
 #include "quant/quant_encode.h"
 
-/* Encodes n_block blocks that follow each other; w: the importance of each weight, or NULL: all alike. */
+/* Encodes n_block contiguous blocks. w: the importance of each weight; NULL: all are alike. */
 typedef void encode_fn(const struct quant_tables *t, const float *x, const float *w, void *blocks, int n_block);
 
-/* The encoders of all types, compiled for different machines; they give the same bytes. NULL: none. */
+/* The encoders of all types, compiled for different machines; they give the same bytes. NULL: the type has none. */
 struct encoders {
     encode_fn *of[QUANT_MAX_ID];
 };
@@ -26,11 +27,11 @@ static inline void fit_store16(uint8_t *p, uint16_t v)
     p[1] = (uint8_t)(v >> 8);
 }
 
-/* Stores v as half, and returns what was stored. */
+/* Stores v in half precision, and returns the number that was stored. */
 static inline float fit_store_half(uint8_t *p, float v)
 {
     uint16_t h = quant_float_to_half(v);
-    if ((h & 0x7fff) == 0x7c00) /* the largest, rather than infinity */
+    if ((h & 0x7fff) == 0x7c00) /* stores the largest number instead of infinity */
         h--;
     fit_store16(p, h);
     return quant_half_to_float(h);
@@ -42,29 +43,8 @@ static inline float fit_inverse(float d)
     return fabsf(d) > 1e-30f ? 1 / d : 0;
 }
 
-static inline float fit_round(float x) /* to an integer, ties to even; as it is above 2^23 */
-{
-    return x + 0x1.8p+23f - 0x1.8p+23f;
-}
-
-static inline float fit_clamp(float x, float lo, float hi)
-{
-    x = x < lo ? lo : x;
-    return x > hi ? hi : x;
-}
-
-/* The weight of the largest magnitude, with its sign. */
-static inline float fit_extreme(const float *x, int n)
-{
-    float max = 0;
-    for (int i = 0; i < n; i++)
-        if (fabsf(x[i]) > fabsf(max))
-            max = x[i];
-    return max;
-}
-
-/* Turns importances of n columns into weights of errors. In a block (of len) without any importance all weights are
- * alike. */
+/* Turns the importances of n columns into weights of errors. A block (of `len`) whose importances are all zero gets
+ * equal weights. */
 static inline void fit_importances(float *w, const float *importance, int64_t n, int len)
 {
     memcpy(w, importance, (size_t)n * sizeof *w);
@@ -77,24 +57,24 @@ static inline void fit_importances(float *w, const float *importance, int64_t n,
     }
 }
 
-/* A codebook: ascending values, and what lies midway between each and the one before. */
+/* A codebook: ascending values, and the middle between each value and the one before. */
 struct fit_book {
     int n;
     float value[16], midway[16];
 };
 
-/* A grid (quant/quant_grids.h) in runs of entries with the same high byte, and the index of each combination of levels
- * (a number whose digits they are, the first weight's lowest) that it has. */
+/* A grid (quant/quant_grids.h), in runs of entries with the same high byte, and a table of the grid's entries by their
+ * levels: the table's index is a number whose digits are the levels, the first weight's being the lowest digit. */
 enum { FIT_GRID_POINTS = 3 * 3 * 3 * 3 * 3 * 3 * 3 * 3 };
 struct fit_grid {
     const uint16_t *entries;
-    const int8_t *values; /* of the levels, ascending */
+    const int8_t *values; /* the values of the levels, ascending */
     int n_dim, n_level, n_run;
     struct {
         uint8_t high;
         uint16_t first, end;
     } runs[256];
-    int16_t index[FIT_GRID_POINTS]; /* -1: the grid does not have it */
+    int16_t index[FIT_GRID_POINTS]; /* -1: the grid has no such entry */
 };
 
 struct quant_tables {

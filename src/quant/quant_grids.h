@@ -1,6 +1,6 @@
 /* Codebooks of the IQ1, IQ2 and IQ3 formats: a grid entry stands for the magnitudes (IQ1: the values) of 8 or 4
- * weights. It is kept as 16 bits of levels, 2 bits a weight in grids of 8 and 4 bits a weight in grids of 4, the
- * first weight lowest; *_values are what the levels mean. */
+ * weights. It consists of 16 bits of levels, 2 bits for each of 8 weights or 4 bits for each of 4, the first weight
+ * lowest. The arrays called _values hold the numbers that the levels stand for. */
 #ifndef QUANT_QUANT_GRIDS_H
 #define QUANT_QUANT_GRIDS_H
 

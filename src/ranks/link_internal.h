@@ -29,17 +29,17 @@ struct peer {
 
     MPI_Request note_out, note_in;
     int32_t note_sent[2], note_got[2]; /* a kind; of NOTE_CANCEL the number of a request, of NOTE_LIFE n_step */
-    bool is_missed;                    /* it said goodbye without the answer that is awaited; the tender's */
-    bool owes_life, owes_cancel, owes_end;
-    int64_t life_ns;          /* when a sign of life was sent to it last */
-    atomic_llong n_heard;     /* messages and notes from it */
-    atomic_llong silent_ns;   /* time awake since then */
-    atomic_bool is_awaited;   /* this process can't go on without it */
-    int32_t n_step;           /* on rank 0: as its last sign of life had it */
-    atomic_llong idle_ns;     /* on rank 0: time awake since that changed, while it was awaited */
-    atomic_llong patience_ns; /* after so much of that it is lost */
-    atomic_bool has_failed;   /* MPI says so */
-    atomic_bool has_ended;    /* it said goodbye */
+    bool is_missed;                    /* it disconnected without the answer that is awaited; only the tender uses it */
+    bool owes_life, owes_cancel, owes_end; /* notes that are still to be sent to it: see NOTE_LIFE and so on */
+    int64_t life_ns;                       /* when a heartbeat was last sent to it */
+    atomic_llong n_heard;                  /* messages and notes that came from it */
+    atomic_llong silent_ns;                /* time since the last one, in which this process ran */
+    atomic_bool is_awaited;                /* this process can't go on without it */
+    int32_t n_step;                        /* on rank 0: its n_step in its last heartbeat */
+    atomic_llong idle_ns;     /* on rank 0: time since that changed, in which this process ran and awaited it */
+    atomic_llong patience_ns; /* on rank 0: when idle_ns exceeds this, the process is lost */
+    atomic_bool has_failed;   /* a call of MPI about it has failed */
+    atomic_bool has_ended;    /* it has disconnected */
     int64_t round_trip_ns;
     double bytes_per_s;
 };
@@ -54,16 +54,16 @@ struct link {
     pthread_mutex_t mpi; /* held for each call of MPI */
     pthread_t tender;
     bool has_tender;
-    int64_t open_ns;     /* when this process began to look for the others */
-    atomic_bool has_met; /* and found them: from then on the peers are there */
-    int wake_fd, signal_fd;
-    int64_t keep_ns;         /* so long a wait keeps its processor */
+    int64_t open_ns;         /* when this process began to connect */
+    atomic_bool has_met;     /* it is connected: from then on the peers are there */
+    int wake_fd, signal_fd;  /* an eventfd that wakes the tender; a signalfd for SIGTERM */
+    int64_t keep_ns;         /* for so long a wait spins without giving up its processor */
     atomic_bool is_stopped;  /* the tender is to end */
-    atomic_bool is_leaving;  /* goodbyes are being said: rank 0 misses nobody */
-    atomic_bool is_closing;  /* nobody is awaited any more */
-    atomic_bool has_goodbye; /* of rank 0 */
+    atomic_bool is_leaving;  /* the link is disconnecting, so that rank 0 doesn't take a process that ends for lost */
+    atomic_bool is_closing;  /* all have disconnected: nobody is awaited any more */
+    atomic_bool has_goodbye; /* rank 0 has disconnected */
     atomic_bool is_lost;
-    char lost_text[ERR_TEXT_BYTES]; /* before is_lost is set */
+    char lost_text[ERR_TEXT_BYTES]; /* why; written before is_lost is set */
     int64_t close_ns;               /* when closing began */
 
     /* other ranks */

@@ -1,4 +1,5 @@
-/* What ranks say to each other. All are builds of one version for one kind of processor, so structs go as they are. */
+/* The messages between ranks. All ranks are builds of one version for one kind of processor, so structs are sent as
+ * they are. */
 #ifndef RANKS_RANK_MESSAGES_H
 #define RANKS_RANK_MESSAGES_H
 
@@ -6,13 +7,14 @@
 #include "ranks/ranks.h"
 
 enum request_kind {
-    REQUEST_DIVISION, /* division_head, then the holders; answered once the experts are there */
-    REQUEST_RUN,      /* ids, weights where there are some, rows; answered with results */
+    REQUEST_DIVISION, /* struct division_head, then the holders; answered, without a body, once the experts are loaded
+                       */
+    REQUEST_RUN,      /* ids, weights if has_weights, rows; answered with results */
     REQUEST_PREDICT,  /* ids [n_tok]; not answered */
-    REQUEST_OPEN,     /* counts of usage [n_tok][n_row] (layers, experts); an empty answer */
-    REQUEST_STATS,    /* of a layer: struct place_layer_stats */
-    REQUEST_FACTS,    /* struct rank_figures */
-    REQUEST_FORGET    /* an empty answer */
+    REQUEST_OPEN,     /* usage counts [n_tok][n_row] (layers, experts), or none; answered without a body */
+    REQUEST_STATS,    /* of a layer; answered with struct place_layer_stats */
+    REQUEST_FACTS,    /* answered with struct rank_figures */
+    REQUEST_FORGET    /* answered without a body */
 };
 
 struct request {
@@ -40,18 +42,20 @@ struct rank_figures {
     uint64_t n_expert, open_bytes, all_bytes;
 };
 
-/* The bytes of a request of kind REQUEST_RUN. */
+/* The length of a request of kind REQUEST_RUN. */
 size_t run_bytes(const struct request *q);
 
-/* rank_check.c: what has come, before anything of it is used. ERR_FAIL names the field, and what was expected. */
-/* On other ranks: a request, which has n_bytes, sizeof *q or more. */
+/* ---- rank_check.c: checks what has been received, before any of it is used. ERR_FAIL names the field, what was found
+ * and what was expected. */
+
+/* On other ranks: checks a request of n_bytes, which are at least sizeof *q. */
 MUST_USE err_code rank_check_request(const struct rank_service *s, const struct request *q, size_t n_bytes,
                                      struct err *e);
-/* The division, which must be of this form; division_close it. */
+/* Reads the division, whose head must equal `agreed`. The caller closes it. */
 MUST_USE err_code rank_read_division(const struct request *q, size_t n_bytes, const struct division_head *agreed,
                                      struct division *out, struct err *e);
-/* On rank 0, of the rank of that name: the answer to a request, of which n_bytes followed. The rank's own error, if it
- * is one. */
+/* On rank 0: checks the answer of the rank named `rank` to request `number`, with a body of n_bytes. If the answer is
+ * an error of the rank, that is returned. */
 MUST_USE err_code rank_check_answer(const char *rank, struct answer *a, uint32_t number, size_t n_bytes,
                                     size_t expected, struct err *e);
 MUST_USE err_code rank_check_offer(const char *rank, const struct rank_offer *o, const struct rank_offer *mine,
@@ -60,20 +64,20 @@ MUST_USE err_code rank_check_offer(const char *rank, const struct rank_offer *o,
 struct ranks {
     struct link *link;
     enum cpu_level level;
-    uint32_t *n_request;       /* [n_rank], on rank 0: answered requests so far */
-    struct answer *answers;    /* [n_rank], on rank 0: where they go */
+    uint32_t *n_request;       /* [n_rank], on rank 0: requests so far that are answered */
+    struct answer *answers;    /* [n_rank], on rank 0: the heads of the answers */
     struct rank_offer *offers; /* [n_rank], on rank 0 */
-    int64_t patience_ns;       /* on rank 0: so long another rank may stand still now */
-    uint32_t n_answer;         /* on other ranks: the number and layer of the request in hand, */
-    int32_t layer;
-    int64_t compute_ns; /* and what computing it took */
+    int64_t patience_ns;       /* on rank 0: how long another rank may make no progress at present */
+    uint32_t n_answer;         /* on other ranks: the number of the present request */
+    int32_t layer;             /* on other ranks: its layer */
+    int64_t compute_ns;        /* on other ranks: the time that computing it took */
 };
 
-/* On rank 0: sends the request that lies in link_room, and awaits the answer's body. */
+/* On rank 0: sends the request of n_bytes that lies in link_room. The answer's body will go to `body`. */
 void ranks_ask(struct ranks *r, int rank, size_t n_bytes, void *body, size_t body_bytes);
-/* Waits for it: body_bytes must come. */
+/* Waits for the answer, whose body must have body_bytes. */
 MUST_USE err_code ranks_answer(struct ranks *r, int rank, const struct cancel *c, size_t body_bytes, struct err *e);
-/* Both, for a request without anything behind its head. */
+/* Both, for a request that is only a head. */
 MUST_USE err_code ranks_ask_wait(struct ranks *r, int rank, const struct request *q, void *body, size_t body_bytes,
                                  struct err *e);
 

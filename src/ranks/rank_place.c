@@ -67,18 +67,18 @@ static err_code begin_run(struct rank_place *p, const struct place_call *c, stru
     return ERR_OK;
 }
 
-static void place_begins(struct place *place, const struct place_call *c)
+static void begin(struct place *place, const struct place_call *c)
 {
     struct rank_place *p = (struct rank_place *)place;
     p->call = c;
     p->code = begin_run(p, c, &p->why);
 }
 
-static err_code place_finishes(struct place *place, struct err *e)
+static err_code finish(struct place *place, struct err *e)
 {
     struct rank_place *p = (struct rank_place *)place;
     const struct place_call *c = p->call;
-    int64_t begin = clock_ns();
+    int64_t begin_ns = clock_ns();
     p->call = NULL;
     if (p->code != ERR_OK)
         return err_set(e, p->code, "%s", p->why.text);
@@ -86,19 +86,19 @@ static err_code place_finishes(struct place *place, struct err *e)
     if (p->ranks->answers[p->rank].layer != c->layer)
         return err_set(e, ERR_FAIL, "%s: results of layer %d: expected layer %d", ranks_name(p->ranks, p->rank),
                        p->ranks->answers[p->rank].layer, c->layer);
-    p->traffic[c->layer].finish_wait_ns += clock_ns() - begin;
+    p->traffic[c->layer].finish_wait_ns += clock_ns() - begin_ns;
     p->place.compute_ns = p->ranks->answers[p->rank].compute_ns;
     return ERR_OK;
 }
 
-static void place_cancels(struct place *place)
+static void cancel(struct place *place)
 {
     const struct rank_place *p = (const struct rank_place *)place;
     if (p->code == ERR_OK)
         link_cancel(p->ranks->link, p->rank);
 }
 
-static err_code place_opens(struct place *place, size_t spare_bytes, const struct usage *past, struct err *e)
+static err_code open_slots(struct place *place, size_t spare_bytes, const struct usage *past, struct err *e)
 {
     const struct rank_place *p = (const struct rank_place *)place;
     struct request q = {.kind = REQUEST_OPEN, .number = ++p->ranks->n_request[p->rank]};
@@ -116,7 +116,7 @@ static err_code place_opens(struct place *place, size_t spare_bytes, const struc
 }
 
 /* An error here comes back from the next call. */
-static void place_predicts(struct place *place, int layer, const int32_t *ids, int64_t n, bool is_likely)
+static void predict(struct place *place, int layer, const int32_t *ids, int64_t n, bool is_likely)
 {
     const struct rank_place *p = (const struct rank_place *)place;
     struct err e;
@@ -130,7 +130,7 @@ static void place_predicts(struct place *place, int layer, const int32_t *ids, i
     link_send(p->ranks->link, p->rank, sizeof q + n_bytes);
 }
 
-static err_code place_counts(struct place *place, int layer, struct place_layer_stats *out, struct err *e)
+static err_code layer_stats(struct place *place, int layer, struct place_layer_stats *out, struct err *e)
 {
     const struct rank_place *p = (const struct rank_place *)place;
     const struct request q = {.kind = REQUEST_STATS, .layer = layer};
@@ -143,7 +143,7 @@ static err_code place_counts(struct place *place, int layer, struct place_layer_
     return ERR_OK;
 }
 
-static err_code place_tells(struct place *place, struct place_facts *out, struct err *e)
+static err_code facts(struct place *place, struct place_facts *out, struct err *e)
 {
     const struct rank_place *p = (const struct rank_place *)place;
     const struct request q = {.kind = REQUEST_FACTS};
@@ -158,12 +158,12 @@ static err_code place_tells(struct place *place, struct place_facts *out, struct
 }
 
 /* Its memory is another process's. */
-static void place_keeps(struct place *place, size_t n_bytes)
+static void reclaim(struct place *place, size_t n_bytes)
 {
 }
 
 /* An error here comes back from the next call. */
-static void place_forgets(struct place *place)
+static void forget(struct place *place)
 {
     const struct rank_place *p = (const struct rank_place *)place;
     const struct request q = {.kind = REQUEST_FORGET};
@@ -172,23 +172,23 @@ static void place_forgets(struct place *place)
     (void)code;
 }
 
-static void place_closes(struct place *place)
+static void close_place(struct place *place)
 {
     struct rank_place *p = (struct rank_place *)place;
     mem_free(p->traffic);
     mem_free(p);
 }
 
-static const struct place_vtable vtable = {.begin = place_begins,
-                                           .finish = place_finishes,
-                                           .cancel = place_cancels,
-                                           .predict = place_predicts,
-                                           .open = place_opens,
-                                           .layer_stats = place_counts,
-                                           .facts = place_tells,
-                                           .reclaim = place_keeps,
-                                           .forget = place_forgets,
-                                           .close = place_closes};
+static const struct place_vtable vtable = {.begin = begin,
+                                           .finish = finish,
+                                           .cancel = cancel,
+                                           .predict = predict,
+                                           .open = open_slots,
+                                           .layer_stats = layer_stats,
+                                           .facts = facts,
+                                           .reclaim = reclaim,
+                                           .forget = forget,
+                                           .close = close_place};
 
 err_code ranks_place(struct place **out, struct ranks *r, int rank, int n_layer, double bytes_per_s, struct err *e)
 {

@@ -8,7 +8,7 @@ struct sibling {
     int rank, process;
 };
 
-/* One that has been stopped (SIGSTOP), if there is one. */
+/* Finds one that has been stopped (SIGSTOP), if there is one. */
 bool siblings_find_stopped(struct sibling *out);
 
 #endif

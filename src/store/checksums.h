@@ -1,5 +1,6 @@
-/* Checksums of a GGUF, which has none itself: a sidecar FILE.crc32c beside the model with a CRC32C for each matrix of
- * each expert and for each other tensor. It is a GGUF file of metadata only, made by `moebius verify --write`. */
+/* Checksums of a GGUF, which has none itself: a file FILE.crc32c beside the model, with a CRC32C for each matrix of
+ * each expert and for each other tensor. It is a GGUF file that has only metadata; `moebius verify --write` makes it.
+ */
 #ifndef STORE_CHECKSUMS_H
 #define STORE_CHECKSUMS_H
 
@@ -16,7 +17,7 @@ struct checksums {
     struct arena arena;
 };
 
-/* Room for the checksums of a store's model, all 0. Close it after a failure, too. */
+/* Allocates the checksums of a store's model, all 0. The caller closes them even after a failure. */
 MUST_USE err_code checksums_create(struct checksums *c, const struct store *s, struct err *e);
 /* Reads the sidecar of the store's model. *found is false, and c empty, when there is none. ERR_FORMAT when it belongs
  * to another model. */

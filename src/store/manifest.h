@@ -1,9 +1,9 @@
 /* What a directory of a prepared store holds.
  *
- * A store is one or several directories, each whole in itself: MANIFEST_FILE says which experts lie where in
- * MANIFEST_DATA, with their checksums, the layouts they are in and the fingerprint of the model they were made from.
- * The manifest is a GGUF file of metadata only (`moebius inspect` shows it) and comes last: without it the directory is
- * no store. While one is being made, MANIFEST_PART says what is safely there already. */
+ * A store is one or several directories, each complete in itself. MANIFEST_FILE says which experts lie where in
+ * MANIFEST_DATA, with their checksums, their layouts and the fingerprint of the model that they were made from. The
+ * manifest is a GGUF file that has only metadata (`moebius inspect` shows it). It is written last, so a directory
+ * without it is not a store; while one is being made, MANIFEST_PART says what is safely there already. */
 #ifndef STORE_MANIFEST_H
 #define STORE_MANIFEST_H
 
@@ -32,29 +32,29 @@ struct manifest {
     struct arena arena;
 };
 
-/* A manifest in which every expert is absent. images: [n_layers], filled for layers that have experts. Close it after a
- * failure, too. */
+/* Creates a manifest in which every expert is absent. images [n_layers] is filled for layers that have experts. The
+ * caller closes the manifest even after a failure; so for the next function. */
 MUST_USE err_code manifest_create(struct manifest *m, uint64_t fingerprint, const struct store_layer *layers,
                                   const struct layout_image *images, int n_layers, struct err *e);
 /* The same for the model and layouts of another. */
 MUST_USE err_code manifest_create_like(struct manifest *m, const struct manifest *other, struct err *e);
 MUST_USE err_code manifest_load(struct manifest *m, const char *path, struct err *e);
-/* The manifest of a store's folder, which is finished. */
+/* Loads the manifest of a directory. If there is only MANIFEST_PART, the error says that the store is not finished. */
 MUST_USE err_code manifest_load_dir(struct manifest *m, const char *dir, struct err *e);
-/* Takes a manifest from a parsed file; `path` is for messages. */
+/* Reads a manifest from a parsed file. The caller closes it even after a failure. */
 MUST_USE err_code manifest_parse(struct manifest *m, const struct gguf *g, struct err *e);
 MUST_USE err_code manifest_save(const struct manifest *m, const char *path, struct err *e); /* whole or not at all */
 void manifest_close(struct manifest *m);
 
-/* The bytes of one matrix in an expert's image, up to the next matrix. */
+/* The length of one matrix in an expert's image, up to the next matrix. */
 size_t manifest_part_bytes(const struct manifest_layer *l, enum expert_matrix matrix);
 
 size_t manifest_index(const struct manifest *m, int layer, int expert);
-/* The least length of MANIFEST_DATA: where the last expert ends. */
+/* Where the last expert in MANIFEST_DATA ends: the file must be at least so long. */
 uint64_t manifest_data_bytes(const struct manifest *m);
 
-/* ERR_FORMAT, with the reason, when a manifest that was read from `path` is of another model or in other layouts than
- * `wanted`. */
+/* ERR_FORMAT, with the reason, if a manifest that was read from `path` is of another model than `wanted`, or in other
+ * layouts. */
 MUST_USE err_code manifest_check(const struct manifest *m, const char *path, const struct manifest *wanted,
                                  struct err *e);
 

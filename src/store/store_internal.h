@@ -1,4 +1,4 @@
-/* What store implementations and queues are made of. Included by this room alone. */
+/* What store implementations and queues are made of. Only this room includes it. */
 #ifndef STORE_INTERNAL_H
 #define STORE_INTERNAL_H
 
@@ -8,14 +8,14 @@
 #include "store/store.h"
 
 struct store_ops {
-    /* Reads all of a range that lies within its file. 0, or a failure as in struct store_read. Called from any thread.
-     */
+    /* Reads all of a range that lies within its file. Returns 0, or a failure as in struct store_read. May be called by
+     * any thread. */
     int (*read)(struct store *s, const struct store_range *r);
     /* Advice that these ranges are read next; may be NULL. */
     void (*prefetch)(struct store *s, const struct store_range *ranges, size_t n);
     /* Puts into `out` what lies at a byte, such as " (tensor "NAME")", or leaves it alone. May be NULL. */
     void (*name)(const struct store *s, int file, uint64_t at, char *out, size_t n);
-    /* Opens a queue of the store's own kind. NULL: queues are io_uring's or threads' over `files`. */
+    /* Opens a queue of the store's own kind. NULL: queues read `files` with io_uring or with threads. */
     err_code (*queue_open)(struct store_queue **out, struct store *s, struct err *e);
     /* Releases everything, the struct included; accepts half-open stores. */
     void (*close)(struct store *s);
@@ -32,7 +32,7 @@ struct store_file {
 /* The first member of every implementation's struct. */
 struct store {
     const struct store_ops *ops;
-    const struct gguf *gguf; /* what the store was opened from, borrowed; or NULL */
+    const struct gguf *gguf; /* what the store was opened from; borrowed, may be NULL */
     int n_files;
     struct store_file *files;
     int n_layers;
@@ -48,8 +48,8 @@ void store_count(struct store *s, uint64_t n_reads, uint64_t n_bytes);
 
 /* store_read.failure besides errno values */
 enum {
-    READ_ENDED = -1, /* the file ends within the range */
-    READ_BEYOND = -2 /* the range was never within the file, or there is no such file */
+    READ_ENDED = -1, /* the file ended within the range: it has become shorter */
+    READ_BEYOND = -2 /* the range reaches beyond the file, or there is no such file */
 };
 
 /* 0 or READ_BEYOND. */

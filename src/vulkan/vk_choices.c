@@ -1,11 +1,12 @@
-/* How products with weights of each type are computed: on floats or integers; many rows with tiles or not, and of
- * integers by products of matrices. All are measured, and kept from run to run (vulkan_save_pipelines). */
+/* Chooses how products with weights of each type are computed: with floats or integers; many rows with tiles or
+ * without, and tiles of integers with cooperative matrices. The choices are made by measuring, and are kept from run to
+ * run (vulkan_save_pipelines). */
 #include <string.h>
 
 #include "base/clock.h"
 #include "vulkan/vk_ops.h"
 
-/* As shaders/integers.glsl and unit_integers.glsl have it. */
+/* Whether shaders/integers.glsl and unit_integers.glsl support a type. */
 static bool has_integers(enum quant_type type)
 {
     switch (type) {
@@ -36,8 +37,8 @@ bool vk_has_matrices(const struct vk *v, enum quant_type type)
     return (v->choices.of[type] & BOTH) == BOTH && v->limits.shared_bytes >= VK_MATRIX_BYTES;
 }
 
-/* A product to measure: on a GPU of some MB, so that its time is not that of the dispatch, and of so many rows of
- * activations that all of the GPU has work with tiles, too. */
+/* The size of the products that are measured. On a GPU the matrix has some megabytes, so that the dispatch itself
+ * hardly counts, and there are so many rows of activations that tiles, too, keep the whole GPU busy. */
 enum { TRIAL_K = 2048, TRIAL_RUNS = 3, TRIAL_PRODUCTS = 4 };
 enum { TRIAL_ROWS = 8192, TRIAL_PROMPT = 256, SOFTWARE_TRIAL_ROWS = 512, SOFTWARE_TRIAL_PROMPT = VK_TILE };
 
@@ -48,7 +49,7 @@ struct trial {
     struct tensor x, y; /* of a prompt's rows */
 };
 
-/* Bytes that are small finite numbers as parts of halves. */
+/* Fills rows with bytes that stand for small finite numbers in all types. */
 static err_code read_any(void *user, uint64_t row0, uint64_t n, void *dst, struct err *e)
 {
     enum { MASK = 0x3f };
@@ -72,7 +73,7 @@ static err_code write_any(struct backend *b, const struct tensor *x, struct err 
     return ERR_OK;
 }
 
-/* How long n products of m rows take with a choice; `best_ns` becomes that if it is shorter. */
+/* Measures n products of m rows with a choice; *best_ns becomes the time if that is shorter. */
 static err_code time_products(const struct trial *t, uint8_t choice, int64_t m, int n, int64_t *best_ns, struct err *e)
 {
     struct backend *b = &t->v->base;
@@ -88,8 +89,8 @@ static err_code time_products(const struct trial *t, uint8_t choice, int64_t m, 
     return ERR_OK;
 }
 
-/* The shortest times of two choices, by turns, as a GPU that was idle takes a while to become fast. The first products
- * compile. */
+/* Measures the shortest times of two choices, by turns, as a GPU that was idle takes a while to become fast. The first
+ * products compile the shaders. */
 static err_code race(const struct trial *t, const uint8_t choice[2], int64_t m, int n, int64_t best_ns[2],
                      struct err *e)
 {
@@ -102,7 +103,7 @@ static err_code race(const struct trial *t, const uint8_t choice[2], int64_t m, 
     return ERR_OK;
 }
 
-/* Whether two choices give the same bits, as they have to. */
+/* Whether two choices give the same bits, as they must. */
 static err_code check_same(const struct trial *t, const uint8_t choice[2], int64_t m, bool *are_same, struct err *e)
 {
     size_t n = tensor_bytes(&t->y);
@@ -119,7 +120,7 @@ static err_code check_same(const struct trial *t, const uint8_t choice[2], int64
     return code;
 }
 
-/* A driver that can't compile or run them goes on without. */
+/* Chooses cooperative matrices where they are faster. If the driver can't compile or run them, they are not used. */
 static void try_matrices(const struct trial *t, uint8_t *choice, int64_t m)
 {
     const uint8_t with[2] = {*choice, VK_INTEGER | VK_TILED | VK_MATRIX};
@@ -134,7 +135,7 @@ static void try_matrices(const struct trial *t, uint8_t *choice, int64_t m)
         *choice = with[1];
 }
 
-/* Integers have to be faster by a tenth: floats are nearer to the exact product. Tiles have the same bits. */
+/* Integers must be faster by a tenth, as floats are closer to the exact product. Tiles give the same bits. */
 static err_code compare(struct trial *t, uint8_t *choice, struct err *e)
 {
     struct backend *b = &t->v->base;
@@ -160,13 +161,13 @@ static err_code compare(struct trial *t, uint8_t *choice, struct err *e)
     return ERR_OK;
 }
 
-/* Where there is no room to measure, those types are of integers that the device has instructions for; that is not
- * kept for another time. */
+/* Where there is no memory for measuring, integers are used if the device has instructions for them; such a choice is
+ * not kept for later runs. */
 static uint8_t measure(struct vk *v, const struct quant_info *type)
 {
     struct trial t = {.v = v, .type = type};
-    vk_flush(v);                                         /* what is pending has its choices */
-    const struct vulkan_counters recorded = v->recorded; /* nobody asked for these products */
+    vk_flush(v);                                         /* pending operations go by the present choices */
+    const struct vulkan_counters recorded = v->recorded; /* the products that are measured don't count */
     const struct backend_counters counters = v->counters;
     uint8_t choice = 0;
     struct err e;
@@ -184,7 +185,7 @@ static uint8_t measure(struct vk *v, const struct quant_info *type)
     return choice;
 }
 
-/* What the environment asks for; nothing is measured then. */
+/* Whether the environment makes the choice, in which case nothing is measured. */
 static bool is_asked(const struct vk_env *env, enum quant_type type, uint8_t *choice)
 {
     bool has_matrices = !strcmp(env->tiles, "matrix");
@@ -196,7 +197,7 @@ static bool is_asked(const struct vk_env *env, enum quant_type type, uint8_t *ch
     return *env->products || *env->tiles;
 }
 
-/* On a driver that computes on the processor shared memory is no faster than any other. */
+/* With a software driver shared memory is no faster than other memory. */
 void vk_choices_open(struct vk *v)
 {
     const char *tiles = v->api.env.tiles;

@@ -1,6 +1,6 @@
-/* What operations need at least (struct op_counters), as the CPU device counts it. Products are counted when they are
- * enqueued; what depends on contents of the device's memory (which experts, which positions, how many texts) is counted
- * by shaders, in a buffer that is bound beside the codebooks (shaders/counters.glsl). */
+/* Counts the least work that operations consist of (struct op_counters), as the CPU device does. Products are counted
+ * when they are enqueued. Work that depends on the contents of device memory (experts, positions, number of texts) is
+ * counted by the shaders, in a buffer that is bound beside the codebooks (shaders/counters.glsl). */
 #include "backend/vtable.h"
 #include "vulkan/vk_internal.h"
 
@@ -24,7 +24,7 @@ static bool is_same(const struct vk_unit *a, const struct vk_unit *b)
     return a->kind == b->kind && a->n_bytes == b->n_bytes && a->n_int8 == b->n_int8 && a->n_float == b->n_float;
 }
 
-/* Models have few shapes; of more than there are counters the last one gets the rest, which count as nothing. */
+/* Models have few shapes. If there are more than counters, the rest use the last counter, which is not evaluated. */
 uint32_t vk_counter(struct vk *v, const struct vk_unit *unit)
 {
     struct vk_counters *c = &v->work;
@@ -93,7 +93,7 @@ struct backend_counters vk_get_counters(struct backend *b)
     uint32_t n[VK_MAX_COUNTER * DWORDS];
     struct err e;
     vk_flush(v);
-    const struct vulkan_counters recorded = v->recorded; /* reading counters is nothing that is counted */
+    const struct vulkan_counters recorded = v->recorded; /* reading the counters doesn't count itself */
     const struct tensor t = {v->work.buffer, 0, ELEM_I32, {(v->work.n ? v->work.n : 1) * DWORDS, 1, 1}};
     if (v->error.code == ERR_OK && vk_read(b, &t, n, &e) == ERR_OK) {
         for (uint32_t i = 0; i < v->work.n; i++)

@@ -1,4 +1,4 @@
-/* The device: opening and closing, and the interface's table. */
+/* Opens and closes the device; the table of its functions. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ static void vk_trim(struct backend *b)
         backend_buffer_close(b, &vk_of(b)->scratch[i]);
 }
 
-/* Nothing is asked of a device whose operations are not timed. */
+/* Doesn't wait for a device whose operations are not timed. */
 static uint64_t vk_op_ns(struct backend *b, enum op_kind kind)
 {
     return vk_of(b)->timing.pool ? vk_get_counters(b).op[kind].n_ns : 0;

@@ -1,6 +1,6 @@
-/* Which operations that follow each other go into one dispatch. What is computed, and its bits, are those of each
- * alone: every operation writes what it would write. Threads of a dispatch run in any order, so that nothing may be
- * written where others of them still read something else. */
+/* Decides which consecutive operations share a dispatch. The results are the same as if each had a dispatch of its own:
+ * every operation writes all that it would write. As the threads of a dispatch run in any order, no memory may be
+ * written that other threads may still have to read. */
 #include "vulkan/vk_ops.h"
 
 bool vk_is_same(const struct tensor *a, const struct tensor *b)
@@ -21,7 +21,7 @@ static struct op *at_kind(struct op *ops, int n, int i, enum op_kind kind)
     return i < n && ops[i].kind == kind ? &ops[i] : NULL;
 }
 
-/* ---- what goes behind an operation ------------------------------------------------------------------------------- */
+/* ---- what can follow an operation in its dispatch ---------------------------------------------------------------- */
 
 const struct tensor *vk_other_term(const struct op *add, const struct tensor *sum)
 {
@@ -36,7 +36,8 @@ static bool reads_any(const struct op *op, const struct tensor *t)
     return false;
 }
 
-/* Operation i, if it is an ADD of what `last` gives to something else, which what `first` began with does not read. */
+/* Operation i, if it is an ADD of the result of `last` to something else, and the sum doesn't overwrite what `first` or
+ * `last` reads. Else NULL. */
 static const struct op *find_add(struct op *ops, int n, int i, const struct op *first, const struct op *last)
 {
     const struct tensor *out = &last->out[0];
@@ -47,7 +48,7 @@ static const struct op *find_add(struct op *ops, int n, int i, const struct op *
     return reads_any(first, &add->out[0]) || reads_any(last, &add->out[0]) ? NULL : add;
 }
 
-/* Operation i, if it is ACT_MUL without a limit of a gate with the result of `op`, in its place. */
+/* Operation i, if it is an ACT_MUL without a limit that multiplies the result of `op` by a gate in place. Else NULL. */
 static const struct op *find_gate(struct op *ops, int n, int i, const struct op *op)
 {
     const struct op *act = at_kind(ops, n, i, OP_ACT_MUL);
@@ -81,7 +82,7 @@ static int run_matmul(struct vk *v, struct op *ops, int n)
     return then ? 2 : 1;
 }
 
-/* Experts of direct dispatch, their weighted sum and what that is added to; alone where hidden rows are asked for. */
+/* EXPERTS, COMBINE and ADD. Where hidden rows are asked for, EXPERTS has a dispatch of its own. */
 static int run_experts(struct vk *v, struct op *ops, int n)
 {
     const struct op *op = ops, *combine = at_kind(ops, n, 1, OP_COMBINE), *add = NULL;
@@ -104,7 +105,7 @@ static bool is_in_place(const struct op *norm)
     return vk_is_same(&norm->in[0], &norm->out[0]) && norm->out[0].ne[2] == 1;
 }
 
-/* RMS_NORM and ROPE of the same heads, or one of the two; returns how many operations these are. */
+/* Finds RMS_NORM and ROPE of the same heads, or one of the two. Returns how many operations these are. */
 static int find_heads(const struct vk *v, struct op *ops, int n, struct vk_heads *h)
 {
     *h = (struct vk_heads){0};
@@ -130,7 +131,7 @@ static const struct op *find_store(struct op *ops, int n, int i, const struct vk
     return store && vk_is_same(&store->in[KV_STORE_X], &h->x) && store->state[0].page.ne[0] == h->dim ? store : NULL;
 }
 
-/* Whether q and k may share what is the same for all heads. */
+/* Whether q and k can share a dispatch, in which their parameters must be the same. */
 static bool go_together(const struct vk_heads *q, const struct vk_heads *k)
 {
     return q->dim == k->dim && q->x.ne[1] == k->x.ne[1] && !vk_overlap(&q->x, &k->x) &&
@@ -150,7 +151,7 @@ static const struct op *find_store_v(struct op *ops, int n, int i, const struct 
     return ok ? store : NULL;
 }
 
-/* Heads that are normed and rotated, and those that are stored. 0: the first operation is none of these. */
+/* Records operations that norm, rotate and store heads. Returns how many; 0: the first operation is none of these. */
 static int run_qkv(struct vk *v, struct op *ops, int n)
 {
     struct vk_qkv x = {0};
@@ -177,7 +178,7 @@ static int run_qkv(struct vk *v, struct op *ops, int n)
 
 /* ---- norms ------------------------------------------------------------------------------------------------------- */
 
-/* Leaves the norm of a row to the product that reads it next. */
+/* Leaves the norm of a single row to the product that reads it next. False: that is not possible. */
 static bool leave_norm(struct vk *v, const struct op *op, const struct op *next)
 {
     const struct tensor *out = &op->out[0];
@@ -230,7 +231,7 @@ static vk_op_fn *const functions[OP_N_KIND] = {
     [OP_COMPRESS] = vk_op_compress,
 };
 
-/* ROUTE, and the small matrix of the product behind it. */
+/* ROUTE, which may take the last small matrix of the product behind it into its dispatch. */
 static int run_route(struct vk *v, struct op *ops, int n)
 {
     struct op *matmul = at_kind(ops, n, 1, OP_MATMUL);

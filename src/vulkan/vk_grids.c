@@ -1,5 +1,5 @@
-/* The codebooks of the IQ1, IQ2 and IQ3 types in the device's memory (shaders/grids.glsl), and the descriptors by which
- * shaders reach these and counters. */
+/* The codebooks of the IQ1, IQ2 and IQ3 types in the device's memory (shaders/grids.glsl), and the descriptors through
+ * which shaders reach them and the counters. */
 #include <string.h>
 
 #include "quant/quant_grids.h"

@@ -1,4 +1,4 @@
-/* What devices there are, and what each offers. */
+/* Lists devices, and finds out what each of them offers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 #include "vulkan/vk_internal.h"
 #include "vulkan/vulkan.h"
 
-/* The first memory type of those in a set that has the properties; -1: none. */
+/* The first memory type of a set (bits) that has all of the properties; -1: there is none. */
 static int find_type(const VkPhysicalDeviceMemoryProperties *m, uint32_t type_bits, VkMemoryPropertyFlags wanted)
 {
     for (uint32_t i = 0; i < m->memoryTypeCount; i++)
@@ -34,8 +34,8 @@ static VkDeviceSize heap_bytes(const VkPhysicalDeviceMemoryProperties *m, uint32
     return m->memoryHeaps[m->memoryTypes[type].heapIndex].size;
 }
 
-/* Tensors lie in the device's own memory: where the host can reach all of it, in such as the host can write. Some
- * drivers let it reach 256 MiB alone. */
+/* Chooses the memory type for tensors: the device's own memory, and of a type that the host can write if it can reach
+ * all of it. Some drivers let the host reach only 256 MiB. */
 err_code vk_limits_choose_memory(const struct vk_instance *api, VkPhysicalDevice device, uint32_t type_bits,
                                  struct vk_limits *l, struct err *e)
 {
@@ -57,8 +57,8 @@ err_code vk_limits_choose_memory(const struct vk_instance *api, VkPhysicalDevice
     return ERR_OK;
 }
 
-/* Uploads go to a queue that does nothing but transfer (the DMA engines of cards), else to a second one of those that
- * compute, else to the same. */
+/* Chooses the queue for uploads: one that can only transfer (the DMA engines of cards), else a second queue of the
+ * family that computes, else the queue of operations itself. */
 static void choose_upload_queue(const struct vk_env *env, const VkQueueFamilyProperties *all, uint32_t n,
                                 struct vk_limits *out)
 {
@@ -73,7 +73,7 @@ static void choose_upload_queue(const struct vk_env *env, const VkQueueFamilyPro
     out->has_upload_queue = has_family || has_second || env->uploads_apart;
 }
 
-/* Operations go to the first queue family that computes, rather one that draws nothing. */
+/* Chooses the queue family for operations: the first one that computes, preferably one without graphics. */
 static bool choose_queues(const struct vk_instance *api, VkPhysicalDevice device, struct vk_limits *out)
 {
     VkQueueFamilyProperties all[VK_MAX_FAMILY];
@@ -108,8 +108,8 @@ static bool has_extension(const struct vk_instance *api, VkPhysicalDevice device
     return found;
 }
 
-/* Whether shaders/matrix.glsl can be made of such products: of signed bytes, by a subgroup, with sides that divide
- * those of half a tile, and the depth that of a sum. */
+/* Whether shaders/matrix.glsl can use cooperative matrices with these properties: signed bytes, in a subgroup, whose
+ * sides divide those of half a tile and whose depth divides that of a sum. */
 static bool is_usable(const VkCooperativeMatrixPropertiesKHR *p)
 {
     enum { ROWS = 128, COLUMNS = 16, DEEP = 32 };
@@ -120,7 +120,7 @@ static bool is_usable(const VkCooperativeMatrixPropertiesKHR *p)
            DEEP % p->KSize == 0;
 }
 
-/* The largest of them. */
+/* Chooses the largest usable cooperative matrices. */
 static void choose_matrix(const struct vk_functions *fn, VkPhysicalDevice device, struct vk_limits *out)
 {
     uint32_t n = 0, best = 0;
@@ -175,8 +175,8 @@ static err_code check_features(const struct vk_instance *api, VkPhysicalDevice d
     return ERR_OK;
 }
 
-/* Least sizes: what the shaders take, all of which Vulkan promises but for the shared memory of large attention heads
- * and routers (vk_ops.c asks). */
+/* Checks that the device has what the shaders need. Vulkan guarantees all of it but the shared memory for large
+ * attention heads and routers, which vk_supports checks. */
 static err_code check_limits(const struct vk_instance *api, VkPhysicalDevice device, struct vk_limits *out,
                              struct err *e)
 {
@@ -222,7 +222,7 @@ err_code vk_limits_get(const struct vk_instance *api, VkPhysicalDevice device, s
     TRY(check_features(api, device, out, e));
     TRY(vk_limits_choose_memory(api, device, UINT32_MAX, out, e));
     size_t machine = machine_memory_bytes();
-    if (machine && vk_heap_get(api, device, out).n_bytes > machine) /* the firmware set memory apart for the GPU */
+    if (machine && vk_heap_get(api, device, out).n_bytes > machine) /* the firmware has reserved memory for the GPU */
         out->shares_memory = false;
     if (!choose_queues(api, device, out))
         return err_set(e, ERR_UNSUPPORTED, "it has no queue that computes");
@@ -233,7 +233,7 @@ err_code vk_limits_get(const struct vk_instance *api, VkPhysicalDevice device, s
 
 struct vk_heap vk_heap_get(const struct vk_instance *api, VkPhysicalDevice device, const struct vk_limits *limits)
 {
-    enum { OTHERS_SHARE = 8 }; /* one part in so many is left to others where the driver has no budget */
+    enum { OTHERS_SHARE = 8 }; /* 1/8 is left for other programs where the driver states no budget */
     VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
     VkPhysicalDeviceMemoryProperties2 m = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2,
@@ -251,8 +251,8 @@ struct vk_heap vk_heap_get(const struct vk_instance *api, VkPhysicalDevice devic
     return h;
 }
 
-/* What a driver allocates when it is first asked, and loses when it is unloaded (Mesa's on AMD processors), is none of
- * our leaks: with LeakSanitizer it is not counted. */
+/* Memory that a driver allocates at the first call and leaks when it is unloaded (Mesa's on AMD processors) is not our
+ * leak: LeakSanitizer ignores it. */
 static VkResult enumerate(const struct vk_instance *i, uint32_t *n, VkPhysicalDevice *out)
 {
 #if defined(__SANITIZE_ADDRESS__)

@@ -5,7 +5,7 @@
 
 #include "base/mem.h"
 
-/* What the room is written against. */
+/* The version of Vulkan that we use. */
 enum { API_VERSION = VK_API_VERSION_1_2 };
 
 const char *vk_result_text(VkResult result)
@@ -22,7 +22,7 @@ const char *vk_result_text(VkResult result)
     }
 }
 
-/* False when one is missing. */
+/* Loads functions; false when one is missing. */
 static bool load_global(struct vk_instance *i, PFN_vkGetInstanceProcAddr get)
 {
 #define FN(name)                                                                                                       \
@@ -58,7 +58,7 @@ err_code vk_load_device(struct vk_functions *fn, VkDevice device, struct err *e)
     return ERR_OK;
 }
 
-/* Whether the loader has an extension of instances. */
+/* Whether the loader has an instance extension. */
 static bool has_extension(const struct vk_functions *fn, const char *name)
 {
     uint32_t n = 0;
@@ -73,7 +73,7 @@ static bool has_extension(const struct vk_functions *fn, const char *name)
     return found;
 }
 
-/* Devices that Vulkan is emulated for (on Metal) are listed on request alone. */
+/* Devices on which Vulkan is emulated (on Metal) are listed on request only. */
 static VkResult create_instance(struct vk_instance *i)
 {
     static const char *const portability = "VK_KHR_portability_enumeration";

@@ -1,16 +1,16 @@
-/* Memory of the device: allocations below its limit, cut into pieces; buffers; tables of addresses. */
+/* Memory of the device: allocations within its limit, which are divided into pieces; buffers; tables of addresses. */
 #include <assert.h>
 #include <string.h>
 
 #include "vulkan/vk_internal.h"
 
-/* Pieces of up to half of a block share blocks, which become larger the more there is, so that drivers' limits on their
- * number are far; larger pieces have one each. */
+/* Pieces of up to half of a block share blocks, which become larger the more memory there is, so that drivers' limits
+ * on the number of allocations are not reached; larger pieces have a block each. */
 enum { MIN_BLOCK_BYTES = 16 << 20, MAX_BLOCK_BYTES = 256 << 20, BLOCK_SHARE = 8, PIECE_ALIGN = 256 };
 
 /* ---- how much there may be ------------------------------------------------------------------------------------- */
 
-/* The budget counts what the driver itself and this process's other devices have, too. */
+/* The budget includes what the driver itself and this process's other devices use. */
 static size_t budget_bytes(struct vk *v)
 {
     const struct vk_heap h = vk_heap_get(&v->api, v->physical, &v->limits);
@@ -20,13 +20,14 @@ static size_t budget_bytes(struct vk *v)
     return h.budget_bytes > h.usage_bytes ? have + (size_t)(h.budget_bytes - h.usage_bytes) : have;
 }
 
-/* What tensors may take of the device's memory at present, allocated or not: by vulkan_set_limit, by the driver's
- * budget and by what the driver has refused. SIZE_MAX: no bound but the host's. */
+/* How much of the device's memory tensors may take now, including what they have: the least of the limit that
+ * vulkan_set_limit has set, the driver's budget, and the amount at which the driver has refused memory. SIZE_MAX: only
+ * the host's limit holds. */
 static size_t vk_limit_bytes(struct vk *v)
 {
     size_t limit = atomic_load(&v->asked_bytes), found = atomic_load(&v->found_bytes);
     limit = found < limit ? found : limit;
-    if (v->is_software && v->limits.shares_memory) /* the limit on the host's memory is what its budget would say */
+    if (v->is_software && v->limits.shares_memory) /* its budget would only repeat the limit on the host's memory */
         return limit;
     size_t budget = budget_bytes(v);
     return budget < limit ? budget : limit;
@@ -76,7 +77,7 @@ struct vulkan_memory vulkan_get_memory(struct backend *b)
 
 static bool has_room(struct vk *v, size_t n_bytes);
 
-/* What is closed in one place is no room for what is larger, so that it may take more than once. */
+/* Reclaims repeatedly, as memory that becomes free in several places has no room for one large piece. */
 bool vk_make_room(struct backend *b, size_t n_bytes)
 {
     struct vk *v = vk_of(b);
@@ -191,7 +192,7 @@ static bool is_refused(struct vk *v, size_t n_bytes)
     return atomic_load(&v->allocated_bytes[VK_FOR_DEVICE]) + n_bytes > v->api.env.heap_bytes;
 }
 
-/* ERR_LIMIT: there is no more memory for tensors. */
+/* Sets ERR_LIMIT: there is no more memory for tensors. */
 static err_code refused(const struct vk *v, enum vk_memory_kind kind, size_t n_bytes, const char *what, VkResult result,
                         struct err *e)
 {
@@ -221,7 +222,8 @@ static err_code block_open(struct vk *v, enum vk_memory_kind kind, size_t n_byte
     return ERR_OK;
 }
 
-/* A block for a piece of n bytes: one that others find room in, too, unless there is no more than for this one. */
+/* Allocates a block for a piece of n bytes: with room for other pieces, unless there is only enough memory for this
+ * one. */
 static err_code open_block_for(struct vk *v, enum vk_memory_kind kind, size_t n, const char *what,
                                struct vk_block **out, struct err *e)
 {
@@ -236,12 +238,12 @@ static err_code open_block_for(struct vk *v, enum vk_memory_kind kind, size_t n,
     if (n > room)
         return no_room(v, n, what, e);
     err_code code = block_open(v, kind, n, what, out, e);
-    if (code == ERR_LIMIT) /* the driver has no more of it */
+    if (code == ERR_LIMIT) /* the driver has no more memory */
         atomic_store(&v->found_bytes, have);
     return code;
 }
 
-/* Whether a block has room for n bytes: *at is the place among those in use, *off where it begins. */
+/* Finds room for n bytes in a block: *off is where it begins, *at its index among the ranges in use. */
 static bool find_room(const struct vk_block *b, size_t n, size_t *at, size_t *off)
 {
     size_t end = 0;
@@ -332,7 +334,7 @@ err_code vk_piece_take(struct vk *v, enum vk_memory_kind kind, size_t n_bytes, c
     return code;
 }
 
-/* Takes a block that has no pieces left out of its list. */
+/* Removes a block that has no pieces left from its list. */
 static void drop(struct vk *v, struct vk_block *b)
 {
     struct vk_block **at = &v->blocks[b->kind];
@@ -424,7 +426,7 @@ err_code vk_buffer_create(struct backend *b, size_t n_bytes, int64_t n_part, enu
     const struct vk_access all = vk_access_buffer(buf, true);
     VkCommandBuffer c = vk_record(v, buf->piece.n_bytes);
     vk_order(v, &all, 1);
-    if (!c) { /* after an error, which nobody has been told */
+    if (!c) { /* there was an error, which has not been reported yet */
         vk_buffer_close(b, buf);
         return backend_report(&v->error, e);
     }

@@ -1,4 +1,4 @@
-/* Operations: which function records each, and what all of them need. */
+/* Operations: enqueues and records them, and provides what all of them need. */
 #include "vulkan/vk_ops.h"
 
 #include <assert.h>
@@ -48,7 +48,7 @@ void vk_whole(struct vk_touched *x, const struct buffer *buf, bool is_write)
     touch(x, vk_access_buffer(buf, is_write));
 }
 
-/* A layer has the same place in all pages of a reserved buffer. */
+/* The access is to a layer's part of all pages, which has the same place in each page of a reserved buffer. */
 void vk_state(struct vk_touched *x, const struct paged *s, bool is_write)
 {
     struct vk_access a = vk_access_buffer(s->page.buffer, is_write);
@@ -61,12 +61,12 @@ void vk_state(struct vk_touched *x, const struct paged *s, bool is_write)
 
 struct vk_spread vk_spread(const struct vk *v, int64_t n)
 {
-    enum { FEW = 1024 }; /* so that long dispatches have many parts */
+    enum { FEW = 1024 }; /* few in y means many in z, so that long dispatches can be divided into many parts */
     int64_t y = n <= v->limits.n_workgroup_y ? n : FEW;
     return (struct vk_spread){(uint32_t)y, vk_groups(n, y)};
 }
 
-/* What grows is waited for: whole pages grow seldom, and count as many bytes. */
+/* Growing a buffer waits for the device. Sizes are rounded up to whole pages, so that this is rare. */
 struct buffer *vk_scratch(struct vk *v, enum vk_scratch which, size_t n_bytes)
 {
     struct err e = {0};
@@ -81,7 +81,7 @@ struct buffer *vk_scratch(struct vk *v, enum vk_scratch which, size_t n_bytes)
     return *buf;
 }
 
-/* What is written to tables of addresses before an operation may use them. */
+/* Writes the changed entries of the tables of addresses that an operation uses. */
 static void flush_tables_of(struct vk *v, const struct op *op)
 {
     for (int i = 0; i < OP_MAX_OUT; i++)
@@ -100,8 +100,8 @@ static void flush_tables(struct vk *v, const struct op *ops, int n)
         flush_tables_of(v, &ops[i]);
 }
 
-/* Records what is pending until at most `keep` are left. What runs may wait for the queue, and so come back here. It
- * takes no memory that has to be reclaimed. */
+/* Records pending operations until at most `keep` are left. Recording may wait for the queue, which calls this function
+ * again; the inner call returns at once. It takes no memory that would have to be reclaimed. */
 static void run_pending(struct vk *v, int keep)
 {
     int first = 0;
@@ -113,7 +113,7 @@ static void run_pending(struct vk *v, int keep)
         v->running = v->pending[first].kind;
         n = v->error.code == ERR_OK ? vk_run_first(v, v->pending + first, v->n_pending - first) : 1;
     }
-    if (v->error.code != ERR_OK) /* the product that was to compute it may not have run */
+    if (v->error.code != ERR_OK) /* the product that was to compute the norm may not have been recorded */
         v->norm = (struct vk_norm){0};
     v->n_pending -= first;
     memmove(v->pending, v->pending + first, (size_t)v->n_pending * sizeof *v->pending);
@@ -125,16 +125,16 @@ void vk_flush(struct vk *v)
     run_pending(v, 0);
 }
 
-/* What takes an operation's work space. */
+/* The functions that take the scratch memory of operations. */
 static vk_op_fn *const scratch[OP_N_KIND] = {[OP_MATMUL] = vk_scratch_matmul,
                                              [OP_INDEX] = vk_scratch_index,
                                              [OP_ATTENTION] = vk_scratch_attention,
                                              [OP_ROUTE] = vk_scratch_route,
                                              [OP_EXPERTS] = vk_scratch_experts};
 
-/* Operations wait until it is known what comes behind them: all that may go into one dispatch. Their work space does
- * not, as slots may be closed for it: those of an operation's own experts are pinned until it has been enqueued, and
- * what waits is recorded before a slot is closed (vk_slot_close). */
+/* Operations are recorded later, when it is known which ones behind them can share their dispatch. Their scratch memory
+ * is taken now, as slots may have to be closed for it: the slots of an operation's own experts are pinned until it has
+ * been enqueued, and pending operations are recorded before a slot is closed (vk_slot_close). */
 void vk_enqueue(struct backend *b, const struct op *op)
 {
     enum { MOST_TOGETHER = 8 };

@@ -1,4 +1,5 @@
-/* What the files of operations share: addresses and accesses of tensors, and a function for each kind. */
+/* What the files of operations share: addresses of tensors, accesses to them, and a function for each kind of
+ * operation. */
 #ifndef VULKAN_VK_OPS_H
 #define VULKAN_VK_OPS_H
 
@@ -12,7 +13,7 @@ struct vk_paged {
     uint32_t page_bytes, part_bytes;
 };
 
-/* What a dispatch touches. */
+/* What a dispatch reads and writes. */
 struct vk_touched {
     struct vk_access access[24];
     int n;
@@ -22,7 +23,7 @@ uint64_t vk_address(const struct tensor *t); /* 0: absent */
 uint64_t vk_buffer_address(const struct buffer *buf);
 struct vk_paged vk_paged_push(const struct paged *s);
 
-/* Absent tensors are left out. */
+/* Add an access of a dispatch; absent tensors are ignored. vk_whole: to all of a buffer. */
 void vk_reads(struct vk_touched *x, const struct tensor *t);
 void vk_writes(struct vk_touched *x, const struct tensor *t);
 void vk_state(struct vk_touched *x, const struct paged *s, bool is_write);
@@ -34,8 +35,8 @@ static inline uint32_t vk_groups(int64_t n, int64_t size) /* size: not 0 */
     return (uint32_t)((n + size - 1) / size);
 }
 
-/* Workgroups in y and z for n of something, or a few more than n (row_of_group in shaders/common.glsl): devices have
- * but 65,535 in y. */
+/* Spreads n workgroups over y and z, as devices may have no more than 65,535 in y. There may be a few more than n, for
+ * which shaders test (row_of_group in shaders/common.glsl). */
 struct vk_spread {
     uint32_t y, z;
 };
@@ -61,58 +62,64 @@ struct vk_spread vk_spread(const struct vk *v, int64_t n);
 
 /* ---- products that read a norm (vk_ops_products.c) ------------------------------------------------------------- */
 
-/* The norm that is the input of such an operation, which is recorded next, if it may compute it for itself; else NULL.
- */
+/* The RMS_NORM whose result is the input of an operation that is recorded next, if the operation may compute it itself;
+ * else NULL. */
 const struct vk_norm *vk_norm_of(struct vk *v, const struct op *op);
-/* Elements of a row of k that a product's workgroups have room for where they keep it. */
+/* The room for a row of k elements, in elements, where a product's workgroups keep it in shared memory. */
 uint32_t vk_staged(int64_t k);
-/* What the product reads and writes instead of x; returns where the norm's result goes, or 0. */
+/* Adds the accesses of a product that computes the norm of its input, or that reads x where `norm` is NULL. Returns the
+ * address that the product must write the norm's result to, or 0: an earlier product has done so. */
 uint64_t vk_touch_norm(struct vk_touched *touched, const struct vk_norm *norm, const struct tensor *x);
-/* Says that the product has been recorded. */
+/* To be called when the product has been recorded. */
 void vk_norm_done(struct vk *v);
-uint32_t vk_float_bits(float x); /* for constants of shaders */
+uint32_t vk_float_bits(float x); /* for specialization constants */
 
 enum { VK_PRODUCT_GROUP = 128 }; /* threads of a product's workgroup for each of its matrices */
-/* Rows of activations and of weights of a workgroup in shaders/tile.glsl, its threads, and its shared memory at most.
- */
+/* A workgroup in shaders/tile.glsl: its rows of activations and of weights, its threads, and the most shared memory
+ * that it takes. */
 enum { VK_TILE = 32, VK_TILE_ROWS = 128, VK_TILE_GROUP = 128, VK_TILE_BYTES = 21 << 10 };
-enum { VK_MATRIX_BYTES = 32 << 10 }; /* the same in shaders/matrix.glsl */
-/* Says how large the device's products of matrices are. */
+enum { VK_MATRIX_BYTES = 32 << 10 }; /* the most shared memory in shaders/matrix.glsl */
+/* Sets the specialization constants for the size of the device's cooperative matrices. */
 void vk_set_matrix(const struct vk *v, struct vk_program *p);
 
 /* ---- products of integers (vk_integers.c) ------------------------------------------------------------------------ */
 
-/* How a product comes by its rounded activations, as in shaders/integers.glsl: it is one of floats; from memory; it
- * rounds its row; it norms that first. */
-enum vk_integers { VK_FLOATS, VK_RUNS_IN_MEMORY, VK_ROUNDS, VK_ROUNDS_NORMED };
+/* Where a product gets its rounded activations from. The values are those in shaders/integers.glsl. */
+enum vk_integers {
+    VK_FLOATS,         /* it is a product of floats, which are not rounded */
+    VK_RUNS_IN_MEMORY, /* another dispatch has rounded them (vk_round_rows) */
+    VK_ROUNDS,         /* its workgroups round their row themselves */
+    VK_ROUNDS_NORMED   /* its workgroups norm their row, and then round it */
+};
 
-/* Bytes of shared memory that a workgroup takes to round a row of k. */
+/* The bytes of shared memory that a workgroup needs to round a row of k elements. */
 size_t vk_runs_bytes(int64_t k);
 
-/* The activations of a product: m rows of k that begin at an address. */
+/* The activations of a product: m rows of k floats from address x on. */
 struct vk_rows {
     uint64_t x;
     int64_t k, m;
 };
-/* How a product with weights of a type is made. one_by_one: a workgroup has one row. */
+/* How a product with weights of a type is computed. one_by_one: each workgroup has one row of activations. */
 enum vk_integers vk_integers_of(const struct vk *v, enum quant_type type, const struct vk_norm *norm,
                                 const struct vk_rows *rows, bool one_by_one);
-/* Takes room for the rounded rows of such a product, if they are to be in memory. */
+/* Takes scratch memory for the rounded rows of such a product, if it reads them from memory. */
 void vk_scratch_runs(struct vk *v, enum quant_type type, const struct vk_rows *rows, bool one_by_one);
-/* Rounds rows, which are what `from` accesses, for weights of a type. Returns where they are; NULL after an error. */
+/* Records a dispatch that rounds rows for weights of a type; `from` is its access to them. Returns the buffer with the
+ * result; NULL after an error. */
 const struct buffer *vk_round_rows(struct vk *v, enum quant_type type, const struct vk_rows *rows,
                                    const struct vk_access *from);
 
-/* Whether a product may load four elements of its rows of k at a time, which begin at an address. */
+/* Whether a product may load four elements at a time from rows of k floats at address x. */
 bool vk_by_four(uint64_t x, int64_t k);
 /* How many rows of activations a workgroup multiplies, where it has no tile in shared memory. */
 uint32_t vk_choose_tile(int64_t m, bool by_four);
 
-/* ---- operations and those behind them that share their dispatch; NULL: none ------------------------------------- */
+/* ---- operations that share a dispatch with the ones behind them; NULL: with none ------------------------------- */
 
-/* What is done with a product: ADD of it to something else, ACT_MUL of two. */
+/* then: ADD of the product to something else, or ACT_MUL of two products. */
 void vk_matmul(struct vk *v, const struct op *op, const struct op *then);
-/* ACT_MUL of a gate with the result. */
+/* gate: ACT_MUL of a gate with the result. */
 void vk_attention(struct vk *v, const struct op *op, const struct op *gate);
 void vk_rms_norm(struct vk *v, const struct op *op, const struct op *gate);
 void vk_combine(struct vk *v, const struct op *op, const struct op *add);
@@ -121,21 +128,21 @@ void vk_experts(struct vk *v, const struct op *op, const struct op *combine, con
 void vk_route(struct vk *v, const struct op *op, const struct op *other);
 bool vk_may_join_router(const struct vk *v, const struct op *route, const struct op *matmul);
 
-/* RMS_NORM and ROPE of q's and of k's heads in place, KV_STORE of k and of v: any of them. */
+/* Any of: RMS_NORM and ROPE of the heads of q and of k in place, and KV_STORE of k and of v. */
 struct vk_qkv {
     struct vk_heads {
-        struct tensor x;              /* absent: none */
-        int64_t dim;                  /* of a head */
+        struct tensor x;              /* absent: neither of the two */
+        int64_t dim;                  /* elements of a head */
         const struct op *norm, *rope; /* or NULL */
     } q, k;
-    const struct op *store_k, *store_v;
+    const struct op *store_k, *store_v; /* or NULL */
 };
 void vk_qkv(struct vk *v, const struct vk_qkv *x);
 bool vk_head_fits(const struct vk *v, int64_t dim);
 /* Whether all parts of an RMS_NORM's rows have the same weights. */
 bool vk_norm_is_shared(const struct op *norm);
 
-/* ADD's other term, where it adds `sum`. */
+/* The term of an ADD that is not `sum`. */
 const struct tensor *vk_other_term(const struct op *add, const struct tensor *sum);
 
 /* ---- vk_fuse.c ------------------------------------------------------------------------------------------------- */
@@ -143,12 +150,12 @@ const struct tensor *vk_other_term(const struct op *add, const struct tensor *su
 bool vk_is_same(const struct tensor *a, const struct tensor *b);
 bool vk_overlap(const struct tensor *a, const struct tensor *b);
 
-/* Records the first of n operations, and what goes with it, which may take a part of others out of them; returns how
- * many these were. */
+/* Records the first of n operations together with those behind it that can share its dispatch. Returns how many it
+ * recorded. It may also record a part of a later operation, which it then removes from that operation in `ops`. */
 int vk_run_first(struct vk *v, struct op *ops, int n);
 
 typedef void vk_op_fn(struct vk *v, const struct op *op);
-/* Take all the work space that an operation may need when it is recorded (vk_scratch). */
+/* Take all the scratch memory that an operation may need when it is recorded (vk_scratch). */
 vk_op_fn vk_scratch_matmul, vk_scratch_index, vk_scratch_attention, vk_scratch_route, vk_scratch_experts;
 vk_op_fn vk_op_layer_norm, vk_op_index; /* vk_ops_index.c */
 vk_op_fn vk_op_embed, vk_op_heads, vk_op_rope_table, vk_op_conv, vk_op_delta, vk_op_act_mul, vk_op_add, vk_op_scale,
@@ -156,11 +163,11 @@ vk_op_fn vk_op_embed, vk_op_heads, vk_op_rope_table, vk_op_conv, vk_op_delta, vk
 vk_op_fn vk_op_streams_in, vk_op_streams_out, vk_op_streams_match, vk_op_residuals,
     vk_op_compress; /* vk_ops_streams.c */
 
-/* Whether shapes fit what a workgroup has. */
+/* Whether the device's workgroups have enough threads and shared memory for an operation's shapes. */
 bool vk_attention_fits(const struct vk *v, const struct op *op);
 bool vk_index_fits(const struct vk *v, const struct op *op);
+bool vk_delta_fits(const struct vk *v, const struct op *op);
 /* Elements [first, first + n) of a list. */
 struct tensor vk_list_part(struct tensor t, int64_t first, int64_t n);
-bool vk_delta_fits(const struct vk *v, const struct op *op);
 
 #endif

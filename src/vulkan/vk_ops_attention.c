@@ -1,18 +1,19 @@
 /* ATTENTION. */
 #include "vulkan/vk_ops.h"
 
-/* GPU_ROWS: values of so many positions are loaded at a time where they don't go to shared memory; drivers that compute
- * on the processor gain nothing. */
+/* GPU_ROWS: the positions whose values are loaded at a time, where values are not staged in shared memory. Software
+ * drivers gain nothing from it. */
 enum { GROUP = 128, GPU_ROWS = 8 };
 
-/* How ATTENTION is cut into workgroups. */
+/* How ATTENTION is divided into workgroups. */
 struct cut {
     enum vk_shader shader;
-    uint32_t heads, n_share;      /* query heads of a workgroup; workgroups that share a KV head's query heads */
-    uint32_t n_thread;            /* of a workgroup */
-    uint32_t y, z;                /* workgroups for each KV head's share: tokens or tiles; parts of these */
-    bool is_split;                /* the parts are a token's blocks */
-    struct buffer *blocks, *done; /* of split ones; done: a counter for each of the other workgroups */
+    uint32_t heads, n_share; /* query heads of a workgroup; workgroups that share the query heads of a KV head */
+    uint32_t n_thread;       /* threads of a workgroup */
+    uint32_t y, z;           /* workgroups of each share: tokens or tiles in y, parts of these in z */
+    bool is_split;           /* the parts in z are the blocks of a token */
+    struct buffer *blocks;   /* if is_split: the results of the blocks */
+    struct buffer *done;     /* if is_split: for each token and share, how many of its blocks are done */
 };
 
 static int64_t heads_of_kv(const struct op *op)
@@ -20,14 +21,14 @@ static int64_t heads_of_kv(const struct op *op)
     return op->attention.n_head / op->state[ATTENTION_K].page.ne[2];
 }
 
-/* Shared memory that a query head takes: the query, scores and weights. */
+/* The shared memory that a query head takes: the query, scores and weights. */
 static size_t head_bytes(int64_t dk)
 {
     enum { STRIDE = ATTENTION_BLOCK + 1 };
     return (size_t)((dk + 3) / 4 * 4 + 2 * STRIDE) * sizeof(float);
 }
 
-/* Four dwords of which a row of a cache consists; 0: it does not. */
+/* The number of groups of four dwords in a row of a cache; 0: rows don't consist of such groups. */
 static int64_t row_fours(const struct tensor *page)
 {
     enum { FOUR_BYTES = 16 };
@@ -35,8 +36,8 @@ static int64_t row_fours(const struct tensor *page)
     return (page->type == ELEM_F32 || page->type == ELEM_F16) && n % FOUR_BYTES == 0 ? n / FOUR_BYTES : 0;
 }
 
-/* Whether a block's keys and values come to shared memory (STAGED): there is room for the longer ones, and threads have
- * registers for both. */
+/* Whether a block's keys and values are staged in shared memory (STAGED): it has room for the longer of the two, and
+ * threads have registers for both. */
 static bool are_staged(const struct vk *v, const struct op *op, uint32_t heads)
 {
     enum { FOUR_BYTES = 16, MOST_LOADS = 32, KEPT_BYTES = 256 };
@@ -47,8 +48,8 @@ static bool are_staged(const struct vk *v, const struct op *op, uint32_t heads)
            n_bytes + heads * head_bytes(op->state[ATTENTION_K].page.ne[0]) + KEPT_BYTES <= v->limits.shared_bytes;
 }
 
-/* How many query heads share a workgroup of single tokens: as its memory and its threads' registers have room for; few
- * where workgroups are few, on a GPU, which has others idle. */
+/* The number of query heads in a workgroup for single tokens: as many as its shared memory and its threads' registers
+ * have room for, but few where a GPU would otherwise have idle processors. */
 static uint32_t choose_heads(const struct vk *v, const struct op *op)
 {
     enum { MOST = 8, MOST_OF_ONE = 2, MAX_VALUES = 16, KEPT_BYTES = 256 };
@@ -67,36 +68,36 @@ bool vk_attention_fits(const struct vk *v, const struct op *op)
     return choose_heads(v, op) > 0;
 }
 
-/* Blocks of entries of a compressed cache that a token may see, as nobody here knows its position: all positions that
- * are behind entries are listed. */
+/* The most blocks of entries of a compressed cache that a token may see. Its position is not known here, so this goes
+ * by the length of the list of pages. */
 static int64_t most_entry_blocks(const struct op *op)
 {
     return op->attention.ratio ? vk_groups(op->in[ATTENTION_PAGES].ne[0], op->attention.ratio) : 0;
 }
 
-/* What is chosen of each token, for each list. */
+/* The number of positions or blocks in each list that INDEX has chosen; 0: nothing is chosen. */
 static int64_t n_chosen(const struct op *op)
 {
     int64_t n_list = op->attention.chosen_block ? op->state[ATTENTION_K].page.ne[2] : 1;
     return op->in[ATTENTION_CHOSEN].buffer ? op->in[ATTENTION_CHOSEN].ne[0] / n_list : 0;
 }
 
-/* Blocks of positions that a token may see, where windows don't say how many. */
+/* The most blocks of positions that a token may see, without regard to windows. */
 static int64_t most_listed(const struct op *op)
 {
     int64_t n = op->in[ATTENTION_PAGES].ne[0], chosen = n_chosen(op) * (op->attention.chosen_block / ATTENTION_BLOCK);
     return chosen && chosen < n ? chosen : n;
 }
 
-/* And blocks in all. */
+/* The most blocks that a token may see in all. */
 static int64_t most_blocks(const struct op *op)
 {
     int64_t n = most_listed(op), window = op->attention.window, wide = window / ATTENTION_BLOCK + 2;
     return (op->attention.ratio && window && wide < n ? wide : n) + most_entry_blocks(op);
 }
 
-/* Single tokens of a few texts have few workgroups; then each block is one. There are as many as texts' pages may be.
- */
+/* Divides tokens into workgroups. Single tokens of a few texts give only few; then each block that a token may see gets
+ * a workgroup of its own. */
 static struct cut cut_tokens(struct vk *v, const struct op *op)
 {
     enum { FEW = 128, MAX_BYTES = 64 << 20 };
@@ -143,7 +144,7 @@ static struct cut cut_tiles(const struct op *op)
     return c;
 }
 
-/* Multiply-adds of a token at most, as nobody here knows its position: with all pages that are listed. */
+/* The most multiply-adds of a token. Its position is not known here, so this counts all pages that are listed. */
 static int64_t token_work(const struct op *op)
 {
     int64_t n_seen = most_listed(op) * ATTENTION_BLOCK, window = op->attention.window;
@@ -152,7 +153,7 @@ static int64_t token_work(const struct op *op)
     return op->attention.n_head * (op->state[ATTENTION_K].page.ne[0] + op->state[ATTENTION_V].page.ne[0]) * n_seen;
 }
 
-/* As the shader takes it: a chunk is less than 0. */
+/* The window as the shader takes it: negative for chunks. */
 static int32_t window_of(const struct op *op)
 {
     int64_t n = op->attention.window < INT32_MAX ? op->attention.window : INT32_MAX;
@@ -164,7 +165,8 @@ static struct cut choose_cut(struct vk *v, const struct op *op)
     return are_tiled(v, op) ? cut_tiles(op) : cut_tokens(v, op);
 }
 
-/* Counts positions: of keys and values that are read, and of those that query heads see. Latent caches are both. */
+/* The counter of positions whose keys and values are read, and of those that query heads see. In latent caches a row is
+ * key and value at once. */
 static uint32_t position_counter(struct vk *v, const struct op *op)
 {
     const struct tensor *k = &op->state[ATTENTION_K].page, *value = &op->state[ATTENTION_V].page;
@@ -176,8 +178,8 @@ static uint32_t position_counter(struct vk *v, const struct op *op)
     return vk_counter(v, &unit);
 }
 
-/* The caches as the shader takes them: with a compressed one that is the second, and both have where its pages are
- * listed. */
+/* The caches as the shader takes them. If there is a compressed cache it is the second, and the two part_bytes hold the
+ * halves of the address of its list of pages. */
 static void push_caches(const struct op *op, struct vk_paged *k, struct vk_paged *v)
 {
     uint64_t pages = vk_address(&op->in[ATTENTION_ENTRY_PAGES]);
@@ -189,7 +191,8 @@ static void push_caches(const struct op *op, struct vk_paged *k, struct vk_paged
     v->part_bytes = (uint32_t)(pages >> 32);
 }
 
-/* Some of an operation's tokens. gate: absent, or what the result is multiplied by; not where positions are chosen. */
+/* Records the dispatch for some of an operation's tokens. gate: what the result is multiplied by; absent: nothing, as
+ * where positions are chosen. */
 static void attend(struct vk *v, const struct op *op, const struct tensor *gate, enum act_fn act)
 {
     const struct tensor *k = &op->state[ATTENTION_K].page, *value = &op->state[ATTENTION_V].page;
@@ -245,8 +248,8 @@ struct tensor vk_list_part(struct tensor t, int64_t first, int64_t n)
     return t;
 }
 
-/* The operation for its tokens from t on, as many as a dispatch has: many tokens of a long text would take longer than
- * drivers wait for one. */
+/* The part of the operation for its tokens from t on that fits into one dispatch: many tokens of a long text would take
+ * longer than drivers allow. */
 static struct op part_from(const struct vk *v, const struct op *op, int64_t t)
 {
     int64_t left = op->in[ATTENTION_Q].ne[1] - t, most = v->limits.work / token_work(op) + 1,

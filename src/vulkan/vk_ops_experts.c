@@ -11,7 +11,7 @@ bool vk_may_join_router(const struct vk *v, const struct op *route, const struct
            !vk_is_integer(v, w->type->type);
 }
 
-/* A counter for each of n sets of workgroups. */
+/* Scratch memory for n counters of finished workgroups. */
 static struct buffer *done_counters(struct vk *v, int64_t n)
 {
     return vk_scratch(v, VK_SCRATCH_DONE, (size_t)n * sizeof(uint32_t));
@@ -103,11 +103,11 @@ struct experts {
     struct vk *v;
     const struct op *op;
     struct tensor hidden;   /* [n_hidden] for each pair */
-    struct buffer *sorted;  /* NULL: direct */
-    struct buffer *done;    /* of direct dispatch: a counter for each workgroup of a token's sum */
-    int64_t n_pair, n_used; /* pairs of a token and an expert; experts of a token */
-    uint32_t tile, n_tile;  /* pairs of a tile at most; tiles, or pairs, that there may be */
-    bool is_tiled;          /* these are tiles in shared memory (shaders/tile.glsl) */
+    struct buffer *sorted;  /* the sorted pairs; NULL: dispatch is direct */
+    struct buffer *done;    /* for direct dispatch: a counter for each workgroup of a token's sum */
+    int64_t n_pair, n_used; /* pairs of a token and an expert; experts of each token */
+    uint32_t tile, n_tile;  /* the most pairs of a tile; the most tiles (in direct dispatch, pairs) */
+    bool is_tiled;          /* tiles are in shared memory (shaders/tile.glsl) */
 };
 
 /* What a step reads and writes. */
@@ -126,7 +126,7 @@ static struct vk_touched touched(const struct experts *x, enum vk_expert_step st
     return t;
 }
 
-/* A step multiplies rounded rows that are in memory. */
+/* Has the input of a step rounded, and makes the step read the result from memory. */
 static bool round_input(const struct experts *x, enum quant_type type, const struct vk_rows *rows, bool is_down,
                         uint64_t *address, struct vk_touched *touched)
 {
@@ -139,7 +139,7 @@ static bool round_input(const struct experts *x, enum quant_type type, const str
     return true;
 }
 
-/* What a step multiplies. */
+/* The activations that a step multiplies. */
 static struct vk_rows rows_of(const struct experts *x, bool is_down)
 {
     const struct slot_pool_desc *d = &x->op->slot_pool->d;
@@ -192,7 +192,7 @@ static void run_step(const struct experts *x, enum vk_expert_step step)
            x->n_pair * n_row * k * (step == STEP_GATE_UP ? 2 : 1));
 }
 
-/* Where pairs, and experts that these are of, are counted. */
+/* The address of the counter of pairs, and of the experts that they belong to. */
 static uint64_t expert_counter(const struct experts *x)
 {
     const struct slot_pool_desc *d = &x->op->slot_pool->d;
@@ -202,7 +202,7 @@ static uint64_t expert_counter(const struct experts *x)
     return vk_counter_address(x->v, &unit);
 }
 
-/* COMBINE and ADD, which the last step of direct dispatch may compute, too. */
+/* COMBINE and ADD, which the last step of direct dispatch can compute as well. */
 struct sum {
     const struct op *combine, *add; /* or NULL */
 };
@@ -277,7 +277,7 @@ static void sort_pairs(const struct experts *x)
            x->n_pair);
 }
 
-/* Whether all three matrices have tiles in shared memory, and experts enough pairs for these. */
+/* Whether all three matrices have tiles in shared memory, and experts have enough pairs to fill them. */
 static bool are_tiled(const struct experts *x, int64_t room, bool by_four)
 {
     bool are = by_four && room >= VK_TILE;
@@ -286,8 +286,8 @@ static bool are_tiled(const struct experts *x, int64_t room, bool by_four)
     return are;
 }
 
-/* Pairs of a tile. In shared memory it is half a tile where an expert's share would fill few, as the last is seldom
- * full; others have room for twice that share. */
+/* The number of pairs in a tile. In shared memory a tile is halved where an expert's share of the pairs would fill only
+ * few tiles, as the last of them is seldom full; other tiles have room for twice that share (`room`). */
 static uint32_t choose_tile(const struct experts *x, int64_t room, bool by_four)
 {
     enum { FEW = 2 }; /* tiles */
@@ -296,7 +296,8 @@ static uint32_t choose_tile(const struct experts *x, int64_t room, bool by_four)
     return vk_choose_tile(room > 1 ? room : 1, by_four);
 }
 
-/* Sorted pairs and their tiles, of which each expert may have one that is not full. */
+/* Sets how pairs are sorted and divided into tiles, and takes the memory for that. Each expert may have one tile that
+ * is not full. */
 static void prepare_sort(struct experts *x)
 {
     int64_t n_expert = x->op->in[EXPERTS_SLOTS].ne[0], room = 2 * x->n_pair / n_expert;
@@ -308,7 +309,8 @@ static void prepare_sort(struct experts *x)
     x->sorted = vk_scratch(x->v, VK_SCRATCH_SORT, (size_t)(1 + x->n_pair + 3 * (int64_t)x->n_tile) * sizeof(uint32_t));
 }
 
-/* Sorted dispatch: COMBINE and ADD are one more, as a token's experts are in tiles with others'. */
+/* Runs the last step. In sorted dispatch COMBINE and ADD take another dispatch, as a token's experts are in tiles with
+ * other tokens'. */
 static void finish(const struct experts *x, const struct sum *sum)
 {
     if (!x->sorted) {
@@ -320,7 +322,7 @@ static void finish(const struct experts *x, const struct sum *sum)
         vk_combine(x->v, sum->combine, sum->add);
 }
 
-/* Says how an operation is run, with its work space; false after an error. */
+/* Decides how an operation is run, and takes its scratch memory; false after an error. */
 static bool prepare(struct vk *v, const struct op *op, struct experts *x)
 {
     const struct slot_pool_desc *d = &op->slot_pool->d;

@@ -48,27 +48,27 @@ static int64_t n_lists(const struct op *op)
     return op->index.block ? n_heads(op) : 1;
 }
 
-/* What a list has at most of what is chosen from. */
+/* The most positions, entries or blocks that a list chooses. */
 static uint32_t n_chosen(const struct op *op)
 {
     int64_t n = op->out[0].ne[0] / n_lists(op);
     return (uint32_t)(op->index.spreads ? n / op->index.ratio : n);
 }
 
-/* Pages that a token may see: all that are listed. In a list of a compressed cache's there is room for as many as
- * positions have. */
+/* The most pages that a token may see: all that are listed. The list of a compressed cache's pages is as long as that
+ * of positions, but uses only a part of it. */
 static int64_t most_pages(const struct op *op)
 {
     return vk_groups(op->in[INDEX_PAGES].ne[0], ratio_of(op));
 }
 
-/* Pages whose positions have their ranks from one workgroup. */
+/* The number of pages that a workgroup computes ranks for. */
 static int64_t group_pages(const struct op *op)
 {
     return op->index.block ? op->index.block / ATTENTION_BLOCK : 1;
 }
 
-/* Ranks of a token's list. */
+/* The number of ranks for a list. */
 static int64_t list_ranks(const struct op *op)
 {
     return op->index.block ? vk_groups(most_pages(op), group_pages(op)) : most_pages(op) * ATTENTION_BLOCK;
@@ -79,13 +79,13 @@ static int64_t token_ranks(const struct op *op)
     return n_lists(op) * list_ranks(op);
 }
 
-/* Multiply-adds of a token at most. */
+/* The most multiply-adds of a token. */
 static int64_t token_work(const struct op *op)
 {
     return most_pages(op) * ATTENTION_BLOCK * op->in[INDEX_Q].ne[0];
 }
 
-/* Tokens of a part of the operation: their ranks have bounded room, and a dispatch bounded work. */
+/* The number of tokens in a part of the operation: the memory for ranks and the work of a dispatch are limited. */
 static int64_t part_tokens(const struct vk *v, const struct op *op)
 {
     enum { RANK_BYTES = 32 << 20 };

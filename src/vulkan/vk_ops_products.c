@@ -13,9 +13,9 @@ bool vk_by_four(uint64_t x, int64_t k)
     return x % ALIGN == 0 && k % UNIT == 0;
 }
 
-/* It decides how fast a product is and not what it is. Up to MANY rows share what is read of the weights; where there
- * are more, as in prompts, eight, and four where each element is loaded alone: shaders with more take drivers long to
- * compile. */
+/* The tile affects speed only. Up to MANY rows of activations share the weights that are read; where there are more, as
+ * in prompts, a tile has eight rows, or four where elements are loaded one by one: drivers take long to compile shaders
+ * with more. */
 enum { MANY = 16 };
 
 uint32_t vk_choose_tile(int64_t m, bool by_four)
@@ -43,7 +43,8 @@ uint32_t vk_staged(int64_t k)
     return (uint32_t)((k + UNIT - 1) / UNIT * UNIT);
 }
 
-/* Each workgroup of a product norms the row for itself: where there are very many (logits), a dispatch more is less. */
+/* Whether a product has so many workgroups (as for logits) that an additional dispatch for the norm costs less than
+ * norming the row in each of them. */
 static bool is_wide(const struct op *op)
 {
     enum { MANY_ROWS = 16384 };
@@ -67,7 +68,7 @@ static int count_matrices(const struct op *op)
     return n;
 }
 
-/* Whether a workgroup of a MATMUL or ROUTE has room for its normed input, a row. */
+/* Whether a workgroup of a MATMUL or ROUTE has room in shared memory for its normed input, a row. */
 static bool vk_norm_fits(const struct vk *v, const struct op *op)
 {
     enum { PARTS = 2, ROUTE_SUMS = GROUP + 4, WORDS = 64 };
@@ -83,7 +84,8 @@ static bool vk_norm_fits(const struct vk *v, const struct op *op)
     return n * sizeof(float) + row_bytes + WORDS <= v->limits.shared_bytes;
 }
 
-/* Once it has been written, products of the same stage may compute it, too: nothing has changed its input. */
+/* After the first product has written the norm's result, other products of the same stage may still compute the norm
+ * themselves, as nothing can have changed its input. */
 const struct vk_norm *vk_norm_of(struct vk *v, const struct op *op)
 {
     const struct vk_norm *n = &v->norm;
@@ -134,7 +136,7 @@ struct batch {
     int n;
 };
 
-/* The batch multiplies rounded rows that are in memory. */
+/* Has the input of a batch rounded, and makes the batch read the result from memory. */
 static bool round_input(struct vk *v, struct batch *b, const struct vk_rows *rows, const struct tensor *x)
 {
     const struct vk_access from = vk_access_tensor(x, false);
@@ -247,7 +249,7 @@ static void add_then(struct batch *b, const struct op *op, const struct op *then
     vk_writes(&b->touched, &then->out[0]);
 }
 
-/* With ACT_MUL it is the first two matrices that go together, of one part each. */
+/* An ACT_MUL in `then` is computed with the first two matrices, which have one part each. */
 void vk_matmul(struct vk *v, const struct op *op, const struct op *then)
 {
     struct batch b = {0};

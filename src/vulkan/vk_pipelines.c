@@ -157,7 +157,9 @@ static VkPipeline make_pipeline(struct vk *v, const struct vk_program *p)
     return pipeline;
 }
 
-VkPipeline vk_pipeline_get(struct vk *v, const struct vk_program *p)
+/* The pipeline of a program, which is created when it is first used. VK_NULL_HANDLE after an error, which is
+ * remembered. */
+static VkPipeline get_pipeline(struct vk *v, const struct vk_program *p)
 {
     struct vk_pipelines *all = &v->pipelines;
     for (size_t i = 0; i < all->n; i++)
@@ -216,7 +218,7 @@ static void record_parts(struct vk *v, const struct vk_dispatch *d, struct vk_re
 
 void vk_dispatch(struct vk *v, const struct vk_dispatch *d)
 {
-    struct vk_recorded_dispatch call = {.pipeline = vk_pipeline_get(v, &d->program),
+    struct vk_recorded_dispatch call = {.pipeline = get_pipeline(v, &d->program),
                                         .x = d->x,
                                         .y = d->y,
                                         .z = d->z,

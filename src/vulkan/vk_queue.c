@@ -1,9 +1,9 @@
-/* Commands: what is recorded, in which order it may run, when it is submitted; writes, copies and reads.
+/* Commands: records them, orders them with barriers and submits them; writes, copies and reads.
  *
- * A ring of command buffers is recorded one after the other. A submission ends when somebody waits for it, when it has
- * become so long that a driver's watchdog could take it for a hang, or when a GPU might be waiting for it. Commands may
- * overlap unless one touches what an earlier one has written, or writes what it touches: only there stands a barrier.
- */
+ * The command buffers of a ring are recorded one after the other. A command buffer is submitted when somebody waits for
+ * it, when it has become so long that a driver's watchdog could take it for a hang, or when a GPU may be waiting for
+ * work. Commands may overlap, unless one reads or writes what an earlier one has written, or writes what an earlier one
+ * has read: only there is a barrier. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,12 +11,12 @@
 
 #include "vulkan/vk_internal.h"
 
-/* A wait says that the device hangs when nothing has happened for so long. A driver that runs on the processor compiles
- * a shader when it is first dispatched. */
+/* A wait fails, as the device seems to hang, when nothing has happened for this long. A software driver compiles
+ * shaders when they are first dispatched. */
 #define WAIT_NS          ((uint64_t)60000000000)
 #define SOFTWARE_WAIT_NS (10 * WAIT_NS)
 
-/* What CmdUpdateBuffer takes. */
+/* The most bytes that CmdUpdateBuffer takes. */
 enum { MAX_UPDATE = 65536, READ_AT = VK_N_COMMANDS * VK_STAGING_BYTES };
 
 void vk_fail(struct vk *v, err_code code, const char *fmt, ...)
@@ -36,7 +36,7 @@ static bool is_out_of_memory(VkResult result)
     return result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY;
 }
 
-/* A device that failed to run commands, or to take them, is lost for good. */
+/* A device that failed to run commands, or to accept them, is treated as lost. */
 static bool check_result(struct vk *v, VkResult result, const char *what)
 {
     v->is_lost = v->is_lost || result != VK_SUCCESS;
@@ -68,7 +68,7 @@ static VkResult open_commands(struct vk *v, uint32_t family, VkCommandPool *pool
     return result == VK_SUCCESS ? fn->CreateSemaphore(v->device, &semaphore, NULL, passed) : result;
 }
 
-/* From now on dispatches wait for the next barrier. */
+/* Has dispatches held back until the next barrier from now on (MOEBIUS_VULKAN_ORDER). */
 static err_code hold_calls(struct vk_queue *q, struct err *e)
 {
     q->held = mem_calloc(VK_MAX_ACCESS, sizeof *q->held);
@@ -138,11 +138,12 @@ static VkResult try_submit(struct vk *v, VkQueue queue, const VkSubmitInfo *info
     return result;
 }
 
-/* Submits commands that signal `passed`, behind `ended`: what the host has waited for of the other queue (serial 0:
- * nothing). Its waits order the commands, as an operation is enqueued after the uploads that it reads, and a slot is
- * filled after the operations that read it. But they make nothing that one queue wrote visible to the other: that takes
- * a semaphore that the device waits for, and this one has been signalled by then. A driver without memory gets them
- * again when those before have ended, which they have in any case when this fails. */
+/* Submits commands, which wait for `ended` and signal `passed`. ended: the last serial of the other queue that the host
+ * has waited for (0: none). The host's waits already order the commands, as operations are enqueued after the uploads
+ * that they read, and slots filled after the operations that read them. But only a semaphore that the device waits for
+ * makes what one queue has written visible to the other; this one has been signalled by then. If the driver is out of
+ * memory the commands are submitted once more after the earlier ones have ended; if that fails, too, these have ended
+ * in any case. */
 static VkResult submit_commands(struct vk *v, VkQueue queue, VkCommandBuffer commands, struct point ended,
                                 struct point passed)
 {
@@ -247,8 +248,9 @@ void vk_drain(struct vk *v)
     wait_for_all(v);
 }
 
-/* Whether commands are submitted before others are recorded: they would be too long, or are enough for a GPU to begin
- * with while the host records those behind them. Each part has twice the dispatches of the one before. */
+/* Whether the recorded commands should be submitted before the next one is recorded: they would become too long, or are
+ * enough for a GPU to begin while the host records further ones. Each such submission has twice the dispatches of the
+ * one before. */
 static bool is_full(const struct vk *v, uint64_t work)
 {
     enum { FIRST_PART = 8, MAX_DOUBLING = 16 };
@@ -303,8 +305,8 @@ VkCommandBuffer vk_record(struct vk *v, uint64_t work)
 
 /* ---- order ----------------------------------------------------------------------------------------------------- */
 
-/* Each buffer has numbers of its own, 2^44 of them, below those of tables. (Two with one id would only wait for each
- * other.) */
+/* Each buffer has a range of 2^44 numbers, below those of tables. (Accesses to two buffers with the same id would only
+ * be ordered without need.) */
 enum { ID_SHIFT = 44 };
 _Static_assert((VK_MAX_BUFFER_ID + UINT64_C(1)) << ID_SHIFT == UINT64_C(1) << 63, "ids and numbers fill 63 bits");
 
@@ -344,7 +346,7 @@ void vk_order(struct vk *v, const struct vk_access *access, int n)
 
 /* ---- writing --------------------------------------------------------------------------------------------------- */
 
-/* Up to VK_STAGING_BYTES of staging that the commands being recorded may read. */
+/* Takes up to VK_STAGING_BYTES of staging memory for the commands that are being recorded. */
 static char *stage(struct vk *v, size_t n, size_t *off)
 {
     struct vk_queue *q = &v->queue;
@@ -358,7 +360,7 @@ static char *stage(struct vk *v, size_t n, size_t *off)
     return vk_piece_mapped(&q->staging) + at;
 }
 
-/* Records a write into a piece; the caller has ordered it. */
+/* Records a write into a piece, which the caller has ordered. */
 static void record_write(struct vk *v, const struct vk_piece *p, size_t off, const char *src, size_t n_bytes,
                          const struct vk_access *access)
 {
@@ -385,7 +387,8 @@ static void record_write(struct vk *v, const struct vk_piece *p, size_t off, con
     }
 }
 
-/* Tables and the like are told apart from buffers by their addresses, which are far above. */
+/* Pieces that are in no buffer, such as tables, are identified by their addresses; bit 63 tells them apart from
+ * buffers. */
 struct vk_access vk_access_piece(const struct vk_piece *p, bool is_write)
 {
     uint64_t from = ((uint64_t)1 << 63) | vk_piece_address(p);
@@ -398,11 +401,11 @@ void vk_write_bytes(struct vk *v, const struct vk_piece *p, size_t off, const vo
     record_write(v, p, off, src, n_bytes, &a);
 }
 
-/* Every operation may read a table, and none says so: what is written to one stands between barriers. */
+/* Operations don't list the tables that they read, so a write to a table is ordered between two barriers. */
 void vk_table_flush(struct vk *v, struct vk_table *t)
 {
     size_t from = t->dirty_from, n = t->dirty_end - from;
-    if (n == 0 || v->error.code != ERR_OK) /* nothing is recorded then: it is written when the device goes on */
+    if (n == 0 || v->error.code != ERR_OK) /* after an error nothing is recorded: it is written once that is reported */
         return;
     t->dirty_from = t->dirty_end = 0;
     const struct vk_access all = {0, UINT64_MAX, true};
@@ -429,8 +432,8 @@ static struct run run_at(const struct tensor *t, size_t done)
     return (struct run){p, in_unit, left < room ? left : room};
 }
 
-/* Operations name a layer's share of all pages of a reserved buffer, so that writes, reads and copies meet all of it.
- */
+/* Operations access a layer's part of all pages of a reserved buffer, so writes, reads and copies of it count as
+ * accesses to the whole buffer. */
 static struct vk_access transfer_access(const struct tensor *t, bool is_write)
 {
     return t->buffer->unit_bytes ? vk_access_buffer(t->buffer, is_write) : vk_access_tensor(t, is_write);
@@ -486,7 +489,7 @@ void vk_copy(struct backend *b, const struct tensor *from, const struct tensor *
 
 /* ---- reading --------------------------------------------------------------------------------------------------- */
 
-/* Records a copy of up to VK_STAGING_BYTES to where the host reads. */
+/* Records a copy of up to VK_STAGING_BYTES to memory that the host can read. */
 static bool record_read(struct vk *v, const struct vk_piece *p, size_t off, size_t n, const struct vk_access *access)
 {
     struct vk_queue *q = &v->queue;
@@ -507,7 +510,7 @@ void vk_forget_read(struct vk *v, const struct buffer *buf)
         v->queue.read_back = (struct vk_read_back){0};
 }
 
-/* What was read last will be asked for again. */
+/* Remembers what was read, as it will probably be read again (struct vk_read_back). */
 static void read_again(struct vk *v)
 {
     struct vk_read_back *r = &v->queue.read_back;

@@ -20,8 +20,8 @@ static struct layout_image slot_image(const struct slot_pool_desc *d)
     return image;
 }
 
-/* Quantised experts lie as on the CPU device, so that one prepared store serves both. Floats are packed on their way.
- */
+/* Quantised experts have the layout of the CPU device, so that one prepared store serves both. Floats are packed when
+ * they are uploaded. */
 bool vk_slot_pool_image(struct backend *b, const struct slot_pool_desc *d, struct layout_image *out)
 {
     *out = (struct layout_image){0};
@@ -104,8 +104,8 @@ bool vk_slot_open(struct backend *b, struct slot_pool *s, int64_t slot)
     return true;
 }
 
-/* Whoever closes a slot may open and fill it again at once: what was enqueued has passed by then. No slot
- * is closed while operations are being recorded, as those behind can't pass before that is over. */
+/* Waits for all enqueued operations, so that the slot can be opened and filled again at once. Slots must not be closed
+ * while operations are being recorded, as the rest of these could not be waited for. */
 void vk_slot_close(struct backend *b, struct slot_pool *s, int64_t slot)
 {
     struct vk *v = vk_of(b);
@@ -114,7 +114,7 @@ void vk_slot_close(struct backend *b, struct slot_pool *s, int64_t slot)
     close_slot(v, s, slot);
 }
 
-/* Packs rows in GGUF's order, as many groups at a time as one upload takes. */
+/* Packs and uploads rows in GGUF's order, as many groups at a time as fit into one upload. */
 static err_code fill_groups(struct vk *v, const struct vk_piece *p, size_t off, const struct quant_info *type,
                             int64_t k, const struct slot_rows *rows, struct err *e)
 {

@@ -1,5 +1,5 @@
-/* How long operations take on the device: a timestamp when commands begin, and one behind each dispatch, so that a
- * dispatch counts from the end of those before. */
+/* Measures how long operations take on the device, with a timestamp when commands begin and one behind each dispatch. A
+ * dispatch's time counts from the end of the one before. */
 #include "vulkan/vk_internal.h"
 
 bool vulkan_time_operations(struct backend *b)
@@ -31,7 +31,7 @@ void vk_timing_close(struct vk *v)
         v->api.fn.DestroyQueryPool(v->device, v->timing.pool, NULL);
 }
 
-/* Commands whose slot in the ring is the serial's. */
+/* The timestamps of the commands with a serial. */
 static struct vk_stamps *stamps_of(struct vk *v, uint64_t serial)
 {
     return &v->timing.stamps[serial % VK_N_COMMANDS];

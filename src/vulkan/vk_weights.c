@@ -5,7 +5,7 @@
 
 #include "vulkan/vk_internal.h"
 
-/* Floats are packed in blocks of as many, with zeros behind the row's end. */
+/* Floats are packed in blocks of this many, with zeros behind the end of a row. */
 enum { FLOAT_BLOCK = 32, ROWS = LAYOUT_R16_ROWS };
 
 static bool is_float(const struct quant_info *type)
@@ -94,7 +94,7 @@ void vk_pack_group(const struct quant_info *type, int64_t k, void *dst, const vo
 
 /* ---- loading --------------------------------------------------------------------------------------------------- */
 
-/* A task reads and packs about so much. */
+/* A task reads and packs about this many bytes. */
 enum { TASK_BYTES = 256 << 10 };
 
 struct loading {
@@ -118,7 +118,7 @@ static err_code load_groups(const struct loading *l, int64_t group0, int64_t n_g
     for (int64_t i = 0; i * ROWS < n; i++)
         vk_pack_group(w->type, w->k, packed + (size_t)i * l->group_bytes, staging + (size_t)(i * ROWS) * l->row_bytes,
                       n - i * ROWS < ROWS ? n - i * ROWS : ROWS);
-    for (int64_t row = row0, end; row < row0 + n; row = end) { /* groups may fall into several parts */
+    for (int64_t row = row0, end; row < row0 + n; row = end) { /* the groups may belong to several parts */
         int64_t part = row / w->part_rows, n_run;
         end = (part + 1) * w->part_rows < row0 + n ? (part + 1) * w->part_rows : row0 + n;
         n_run = (end - row + ROWS - 1) / ROWS;
@@ -158,7 +158,7 @@ int64_t vk_part_rows(const struct vk *v, const struct quant_info *type, int64_t 
     return (int64_t)(v->limits.allocation_bytes / vk_group_bytes(type, k)) * ROWS;
 }
 
-/* Cuts a matrix into parts that the driver allocates. */
+/* Divides a matrix into parts that are small enough for the driver to allocate. */
 static err_code place(struct vk *v, struct weight *w, const char *name, struct err *e)
 {
     size_t group = vk_group_bytes(w->type, w->k), n_group = (size_t)((w->n_row + ROWS - 1) / ROWS);

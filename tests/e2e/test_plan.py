@@ -265,6 +265,13 @@ def test_free_memory_of_gpus_is_looked_at_anew():
     fails(4, "plan", "-m", DEMO, says=["machine.json"])
 
 
+def test_a_gpu_that_fails_while_it_is_measured_keeps_its_name():
+    gpus = json.loads(run("devices", "--json").stdout)["gpus"]
+    lost = json.loads(run("probe", "-t", 1, env=dict(os.environ, MOEBIUS_VULKAN_LOSE="1")).stdout)["gpus"]
+    assert [g["name"] for g in lost] == [g["name"] for g in gpus], (lost, gpus)
+    assert all(g["bytes_per_s"] is None and g["dispatch_s"] is None for g in lost), lost
+
+
 def words_of(p):
     """The plan's line on standard error."""
     lines = [l for l in p.stderr.decode().splitlines() if l.startswith("plan: ")]

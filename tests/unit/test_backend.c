@@ -1494,14 +1494,15 @@ static err_code run_three(struct fixture *f, struct err *e)
     return code;
 }
 
-static err_code run_checked(struct fixture *f, const struct kernels *primary, struct err *e)
+static err_code run_checked(struct fixture *f, const struct kernels *primary,
+                            err_code (*run)(struct fixture *f, struct err *e), struct err *e)
 {
     struct backend *a, *b;
     struct fixture checked = *f;
     assert_int_equal(backend_cpu_open(&a, f->pool, primary, e), ERR_OK);
     assert_int_equal(backend_cpu_open(&b, f->pool, kernels_reference(), e), ERR_OK);
     assert_int_equal(backend_check_open(&checked.device, a, b, e), ERR_OK);
-    err_code code = run_three(&checked, e);
+    err_code code = run(&checked, e);
     backend_close(&checked.device);
     return code;
 }
@@ -1509,7 +1510,7 @@ static err_code run_checked(struct fixture *f, const struct kernels *primary, st
 static void checking_device_is_content_with_equal_devices(void **state)
 {
     struct err e = {0};
-    assert_int_equal(run_checked(*state, best_kernels(), &e), ERR_OK);
+    assert_int_equal(run_checked(*state, best_kernels(), run_three, &e), ERR_OK);
 }
 
 static void checking_device_names_the_first_operation_that_differs(void **state)
@@ -1517,8 +1518,47 @@ static void checking_device_names_the_first_operation_that_differs(void **state)
     struct err e = {0};
     struct kernels wrong = *best_kernels();
     wrong.act_mul = off_by_a_percent;
-    assert_int_equal(run_checked(*state, &wrong, &e), ERR_CHECK);
+    assert_int_equal(run_checked(*state, &wrong, run_three, &e), ERR_CHECK);
     assert_non_null(strstr(e.text, "operation 3, ACT_MUL"));
+}
+
+/* One token and one expert, of whose matrices only up rounds its activations. */
+static err_code run_expert_with_rounded_up(struct fixture *f, struct err *e)
+{
+    static const int32_t zero = 0;
+    const struct quant_info *f32 = quant_info(QUANT_F32), *q8 = quant_info(QUANT_Q8_0);
+    const struct slot_pool_desc d = {{f32, q8, f32}, N_EMBD, N_FF, 1};
+    static float rows[EXPERT_N_MATRIX][N_EMBD * N_FF], x[N_EMBD];
+    static char up[N_EMBD * N_FF / 32 * 34];
+    struct slot_pool *pool;
+    for (int i = 0; i < EXPERT_N_MATRIX; i++)
+        fill(f, rows[i], N_EMBD * N_FF);
+    fill(f, x, N_EMBD);
+    best_kernels()->f32_to_q8_0(up, rows[EXPERT_UP], N_EMBD * N_FF);
+    assert_int_equal(backend_slot_pool_create(f->device, &d, &pool, e), ERR_OK);
+    assert_true(backend_slot_open(f->device, pool, 0));
+    for (int i = 0; i < EXPERT_N_MATRIX; i++) {
+        const struct slot_rows all = {i, i == EXPERT_UP ? up : (void *)rows[i], false, 0, slot_matrix_rows(&d, i)};
+        assert_int_equal(backend_slot_fill(f->device, pool, 0, &all, e), ERR_OK);
+    }
+    struct tensor in = tensor_f32(f, N_EMBD, 1, 1, x), ids = tensor_i32(f, 1, 1, &zero),
+                  slots = tensor_i32(f, 1, 1, &zero), out = tensor_f32(f, N_EMBD, 1, 1, NULL);
+    backend_enqueue(
+        f->device,
+        &(struct op){
+            .kind = OP_EXPERTS, .in = {in, ids, slots}, .out = {out}, .slot_pool = pool, .experts = {ACT_SILU, 1}});
+    err_code code = backend_wait(f->device, backend_fence(f->device), e);
+    struct tensor *all[] = {&in, &ids, &slots, &out};
+    for (int i = 0; i < 4; i++)
+        backend_buffer_close(f->device, &all[i]->buffer);
+    backend_slot_pool_close(f->device, &pool);
+    return code;
+}
+
+static void checking_device_allows_for_rounding_in_any_matrix_of_an_expert(void **state)
+{
+    struct err e = {0};
+    assert_int_equal(run_checked(*state, best_kernels(), run_expert_with_rounded_up, &e), ERR_OK);
 }
 
 /* In chunks of n, token t sees the t % n + 1 last positions. */
@@ -1656,6 +1696,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_null_device_that_asks_counts_what_the_other_would_hold, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(checking_device_is_content_with_equal_devices, open_cpu, close_cpu),
         cmocka_unit_test_setup_teardown(checking_device_names_the_first_operation_that_differs, open_cpu, close_cpu),
+        cmocka_unit_test_setup_teardown(checking_device_allows_for_rounding_in_any_matrix_of_an_expert, open_cpu,
+                                        close_cpu),
     };
     return cmocka_run_group_tests_name("backend", tests, NULL, NULL);
 }

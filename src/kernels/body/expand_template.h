@@ -1,6 +1,6 @@
-/* Products of formats whose weights take many steps to unpack. A block of the rows of a vector is expanded to bytes
- * (expand_blocks.h), which stay in L1 while up to CHUNK tokens meet them, or 32 weights of each in registers, anew for
- * each FEW tokens (kernel_how.panels_from). Layout R16.
+/* Products of formats whose weights take many steps to unpack, in layout R16. For each vector of rows, either a whole
+ * block is expanded to bytes (expand_blocks.h), which stay in L1 while they are multiplied by up to CHUNK tokens, or 32
+ * weights of each row are expanded in registers, again for each FEW tokens (kernel_how.panels_from).
  *
  * The including file has chosen lanes_*.h, expand_ops_*.h and expand_dot_*.h, and defines TILE, the most tokens of a
  * register tile, and EX_NAME(type), the kernels' names. */
@@ -9,13 +9,13 @@
 #include "quant/layout.h"
 
 enum {
-    CHUNK = 64,             /* most tokens that meet an expanded block */
-    FEW = TILE > 4 ? 4 : 1, /* most that meet 32 weights in registers: sixteen have room for one */
+    CHUNK = 64,             /* the most tokens that an expanded block is multiplied by */
+    FEW = TILE > 4 ? 4 : 1, /* the most that 32 weights in registers are: with 16 registers there is room for one */
 };
 
 typedef void ex_expand_fn(struct ex_sub *s, const struct ex_grid *grid, const uint8_t *p, int j);
 
-/* A format. Everything that takes one is inlined, so that it is a constant. */
+/* A format. All functions that take one are inlined, so that it is a constant in them. */
 struct ex_format {
     ex_expand_fn *expand;
     const uint16_t *grid;  /* [n_grid]; NULL: it has none */
@@ -233,7 +233,7 @@ KERNELS_ALWAYS_INLINE void ex_multiply(const struct kernel_matmul *a, struct ex_
         vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);
 }
 
-/* The same for a constant number of tokens, at most FEW, that meet weights in registers. */
+/* The same for a constant number of tokens, at most FEW, with weights in registers. */
 KERNELS_ALWAYS_INLINE void ex_multiply_few(const struct kernel_matmul *a, struct ex_format f,
                                            const struct ex_grid *grid, int64_t row, int64_t t0, int n_tok)
 {

@@ -1,6 +1,6 @@
-/* Products of F32, F16 and BF16 weights: sixteen chains an element (docs/numerics.md), a register tile of
- * FLOAT_ROWS rows by FLOAT_TOKENS tokens, or for one token row after row. The including file has chosen v16_*.h and
- * defines FLOAT_NAME(type). */
+/* Products of F32, F16 and BF16 weights, with sixteen partial sums for each result (docs/numerics.md), in register
+ * tiles of FLOAT_ROWS rows by FLOAT_TOKENS tokens, or for one token row after row. The including file has chosen
+ * v16_*.h and defines FLOAT_NAME(type). */
 #include "kernels/kernels_internal.h"
 
 /* n >= 16: sixteen weights; else n and zeros. `type`: a constant. */
@@ -61,8 +61,8 @@ KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_
         a->y[(t0 + t) * a->ldy + row + r] = v16_sum(lanes[r][t]);
 }
 
-/* Rows [row, end) meet all tokens, of which a tile's stay in the first-level cache. They come from memory for the first
- * tile, and lie in the second-level cache after that. */
+/* Multiplies rows [row, end) by all tokens. The tokens of a tile stay in the first-level cache; the rows come from
+ * memory for the first tile, and from the second-level cache after that. */
 KERNELS_ALWAYS_INLINE void float_rows(const struct kernel_matmul *a, enum quant_type type, int64_t row0, int64_t end)
 {
     int64_t tile_bytes = FLOAT_ROWS * a->k * weight_bytes(type);
@@ -83,7 +83,7 @@ KERNELS_ALWAYS_INLINE void float_rows(const struct kernel_matmul *a, enum quant_
 
 KERNELS_ALWAYS_INLINE void float_matmul(const struct kernel_matmul *a, enum quant_type type)
 {
-    enum { BLOCK_BYTES = 1 << 17 }; /* of weights that meet all tokens before the next ones */
+    enum { BLOCK_BYTES = 1 << 17 }; /* bytes of weights that are multiplied by all tokens before the next weights are */
     int64_t fit = a->k > 0 ? BLOCK_BYTES / a->k / weight_bytes(type) / FLOAT_ROWS * FLOAT_ROWS : 0;
     int64_t step = fit > FLOAT_ROWS ? fit : FLOAT_ROWS;
     if (a->m == 1)

@@ -1,5 +1,5 @@
-/* Everything but the products, sixteen floats at a time; the scalar table says what each computes and gives
- * the same bits. The including file has chosen v16_*.h and defines OPS_NAME(op), the kernels' names. */
+/* All kernels but products, sixteen floats at a time. The scalar table (ref/ops_scalar.c) defines what each computes,
+ * and gives the same bits. The including file has chosen v16_*.h and defines OPS_NAME(op), the kernels' names. */
 #include <math.h>
 #include <string.h>
 
@@ -239,7 +239,8 @@ void OPS_NAME(conv)(float *y, const struct kernel_conv *a)
     }
 }
 
-/* Of a token and the next one, and sums over the state for n_dim value dimensions, whose chains run side by side. */
+/* What the delta rule needs of a token and the next one, and sums over the state for n_dim value dimensions, which are
+ * computed side by side. */
 struct delta {
     const float *k, *q, *next_k;
     v16 next_decay;
@@ -570,8 +571,8 @@ KERNELS_ALWAYS_INLINE struct attn_rows attn_widen(float *to, struct attn_rows x,
     return (struct attn_rows){to, n_col, false};
 }
 
-/* Lines of the cache to prefetch at each step: keys while dots are computed, values while they are summed, because
- * memory has no time to bring both at once. */
+/* Cache lines to prefetch at each step: keys while dot products are computed, values while values are summed, as memory
+ * is too slow to bring both at once. */
 struct attn_prefetch {
     const char *p, *end;
     int64_t n_line;
@@ -697,7 +698,7 @@ KERNELS_ALWAYS_INLINE void attn_scores(const struct kernel_attn *a, float *s, st
     }
 }
 
-/* The same for n keys, of which each stays in the first cache until all queries have met it. */
+/* The same for n keys, each of which stays in the first-level cache until it has been multiplied by all queries. */
 KERNELS_ALWAYS_INLINE void attn_score_rows(const struct kernel_attn *a, float *s, struct attn_rows k, int64_t n,
                                            struct attn_prefetch *keys)
 {
@@ -747,7 +748,7 @@ KERNELS_ALWAYS_INLINE void attn_part(const struct kernel_attn *a, const float s[
     }
 }
 
-/* The same for all elements: what is taken of the values stays in the first cache until all queries have met it. */
+/* The same for all elements, in parts that stay in the first-level cache until they have been used for all queries. */
 KERNELS_ALWAYS_INLINE void attn_values(const struct kernel_attn *a, const float s[][KERNEL_ATTN_BLOCK], float *wide,
                                        bool half)
 {

@@ -1,6 +1,6 @@
-/* The peak rates of an instruction set, for roofs: register tiles with nothing around them. Include after lanes_*.h and
- * dot_*.h; PEAK_NAME(what) names the functions. peak_dot and peak_fma are dot_bytes and vf_fma so that compilers
- * neither copy sums nor compute anything once for all rounds. */
+/* Measures the peak rates of an instruction set, for rooflines: products of register tiles without any loads. Include
+ * after lanes_*.h and dot_*.h; PEAK_NAME(what) names the functions. peak_dot and peak_fma are dot_bytes and vf_fma,
+ * written so that compilers neither copy sums nor compute anything once for all rounds. */
 #include "kernels/kernels_internal.h"
 
 enum { PEAK_READ_TILE = 4, PEAK_READ_AHEAD = 4096 };

@@ -1,5 +1,5 @@
-/* Prefetch of weights of the R16 layout, in small parts between the work: a core waits where it asks for more lines at
- * once than can be on their way. */
+/* Prefetches weights of the R16 layout, in small parts between the work: a core that prefetches more lines at once than
+ * it can keep track of has to wait. */
 #ifndef KERNELS_BODY_R16_PREFETCH_H
 #define KERNELS_BODY_R16_PREFETCH_H
 

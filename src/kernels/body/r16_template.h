@@ -1,8 +1,8 @@
-/* Products of the R16 layout (quant/layout.c): one row of weights a lane, activations broadcast.
+/* Products of the R16 layout (quant/layout.c): each lane holds a row of weights, activations are broadcast.
  *
- * A register tile of up to TILE tokens meets weights that are unpacked in registers, where a dot needs them. More
- * tokens meet formats that are costly to unpack in panels: 256 weights of LANES rows are unpacked to the first-level
- * cache, and all tiles meet them there.
+ * For a register tile of up to TILE tokens, weights are unpacked in registers right where a dot product needs them. For
+ * more tokens, formats that are costly to unpack are processed in panels: 256 weights of LANES rows are unpacked into
+ * the first-level cache, and multiplied by all tiles from there.
  *
  * The including file has chosen lanes_*.h (the vectors) and dot_*.h (the integer dots), and defines
  * R16_NAME(type), the kernels' names. Only what is exact integer arithmetic differs between instruction sets.
@@ -13,12 +13,12 @@
 
 enum {
     PANEL = 256, /* weights of a row that are unpacked together */
-    MANY = 64    /* most tokens that meet an unpacked panel */
+    MANY = 64    /* the most tokens that an unpacked panel is multiplied by */
 };
 
 /* ---- where things lie ---------------------------------------------------------------------------------------- */
 
-/* Where the activations of a tile's tokens lie, for the block in hand. */
+/* Where the activations of a tile's tokens lie, for the current block. */
 struct r16_acts {
     const int8_t *q[TILE];
     const int16_t *sum[TILE], *parts[TILE];
@@ -73,7 +73,7 @@ KERNELS_ALWAYS_INLINE void r16_add_32(vf acc[], const vi s[], const struct r16_s
     }
 }
 
-/* n_tok tokens from t0 on meet LANES rows, unpacked in registers. */
+/* Multiplies LANES rows, unpacked in registers, by n_tok tokens from t0 on. */
 KERNELS_ALWAYS_INLINE void r16_walk_32(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
                                        int n_tok)
 {
@@ -160,7 +160,7 @@ KERNELS_ALWAYS_INLINE int r16_n_kind(enum quant_type type)
                                                                           : 1;
 }
 
-/* How many of these meet n_tok tokens side by side, so that bytes are read less often. */
+/* How many of these are multiplied by n_tok tokens side by side, so that bytes are read less often. */
 KERNELS_ALWAYS_INLINE int r16_n_together(enum quant_type type, int n_tok)
 {
     if (r16_n_kind(type) == 4 && n_tok == 1)
@@ -295,7 +295,7 @@ KERNELS_ALWAYS_INLINE void r16_add_block(vf acc[], const struct r16_sums256 *sum
     }
 }
 
-/* n_tok tokens from t0 on meet LANES rows, unpacked in registers. */
+/* Multiplies LANES rows, unpacked in registers, by n_tok tokens from t0 on. */
 KERNELS_ALWAYS_INLINE void r16_walk_256(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
                                         int n_tok)
 {
@@ -435,8 +435,8 @@ KERNELS_ALWAYS_INLINE void r16_tile(const struct r16_panel *p, enum quant_type t
     }
 }
 
-/* Tokens [t0, t0 + n), TILE / 2 <= n <= MANY, meet LANES rows: panel after panel is unpacked, and all tokens meet it.
- */
+/* Multiplies LANES rows by tokens [t0, t0 + n), TILE / 2 <= n <= MANY: unpacks panel after panel, and multiplies each
+ * by all tokens. */
 KERNELS_ALWAYS_INLINE void r16_many(const struct kernel_matmul *a, enum quant_type type, int len, int64_t row,
                                     int64_t t0, int n)
 {
@@ -465,8 +465,8 @@ KERNELS_ALWAYS_INLINE void r16_many(const struct kernel_matmul *a, enum quant_ty
 
 /* ---- the loops over rows and tokens -------------------------------------------------------------------------- */
 
-/* Whether weights that many tokens meet can be unpacked once for all of them (kernel_how.panels_from): where unpacking
- * may cost more than storing and loading. Tiles of few tokens would unpack more often. */
+/* Whether weights can be unpacked once for many tokens (kernel_how.panels_from): where unpacking may cost more than
+ * storing and loading. Tiles of few tokens would unpack more often. */
 KERNELS_ALWAYS_INLINE bool r16_has_panels(enum quant_type type)
 {
     switch ((enum r16_panels)DOT_PANELS) {
@@ -479,8 +479,8 @@ KERNELS_ALWAYS_INLINE bool r16_has_panels(enum quant_type type)
     }
 }
 
-/* The fewest tokens that do, TILE / 2 or more. Sub-blocks of Q6_K share their bytes, which a tile in registers would
- * read and shift four times. */
+/* The least number of tokens for which they are, TILE / 2 or more. Sub-blocks of Q6_K share their bytes, which a tile
+ * in registers would read and shift four times. */
 KERNELS_ALWAYS_INLINE int r16_unpack_from(enum quant_type type)
 {
     return type == QUANT_Q6_K ? (int)DOT_Q6K_UNPACK_FROM : TILE + 1;
@@ -497,7 +497,8 @@ KERNELS_ALWAYS_INLINE void r16_walk(const struct kernel_matmul *a, enum quant_ty
         r16_walk_256(a, type, row, t0, n_tok);
 }
 
-/* MANY tokens' activations stay in the second-level cache while all rows meet them. */
+/* Takes MANY tokens at a time, whose activations stay in the second-level cache while all rows are multiplied by
+ * them. */
 KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_type type, int len)
 {
     int64_t t = 0;

@@ -26,9 +26,9 @@
 enum {
     TILES_ROWS = 16,   /* most tokens of a tile */
     TILES_PAIR = 32,   /* most of two tiles, which are multiplied together */
-    TILES_TOKENS = 64, /* most that meet expanded weights: two pairs */
-    TILES_GROUPS = 24, /* groups of 16 rows that meet the same activations */
-    TILES_K = 256,     /* weights of a row that meet the activations in hand: a panel */
+    TILES_TOKENS = 64, /* most that expanded weights are multiplied by: two pairs */
+    TILES_GROUPS = 24, /* groups of 16 rows that are multiplied by the same activations */
+    TILES_K = 256,     /* weights of a row that are multiplied by them: a panel */
     TILES_SLICE = 64,  /* of those, the weights of a slice, which are expanded and multiplied together */
     TILES_SLICES = TILES_K / TILES_SLICE,
     TILES_AHEAD = TILES_SLICES - 1 /* slices from expansion to products */
