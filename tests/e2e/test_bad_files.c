@@ -216,7 +216,7 @@ static void wrong_shapes_are_named(void **state)
 static void unknown_architectures_and_types_are_named(void **state)
 {
     refused((struct edit){.set_string = "general.architecture", .string = "perceptron"}, MOEBIUS_UNSUPPORTED,
-            "perceptron", "qwen3moe");
+            "perceptron", "moebius list --known");
     refused((struct edit){.set_string = "tokenizer.ggml.model", .string = "abacus"}, MOEBIUS_UNSUPPORTED, "abacus", "");
     refused((struct edit){.retype = "blk.2.attn_q.weight"}, MOEBIUS_UNSUPPORTED, "blk.2.attn_q.weight", "4711");
 }
