@@ -11,8 +11,8 @@
  * Tiles, vectors and memory work side by side only where their instructions stand close together, and where nothing is
  * read soon after it was written: tiles are not forwarded from the store buffer. So a slice of 64 weights is expanded
  * three slices before it is multiplied, and the products are folded into the results while the next ones are computed.
- * All that a panel of 256 weights needs just fits the first-level cache: another 8 KB would cost a quarter of the
- * speed.
+ * All that a panel of 256 weights needs must stay within a first-level cache of 48 KB, which it nearly fills: a second
+ * set of results makes it slower (docs/experiments.md).
  *
  * The including file has chosen lanes of 16 rows (lanes_*.h) and the tile unit (tiles_*.h):
  *   tiles_begin(n_token, depth), tiles_end(): before and after: tokens of a tile, and bytes of k
