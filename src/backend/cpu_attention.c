@@ -13,10 +13,11 @@
 _Static_assert((int)ATTENTION_BLOCK == (int)KERNEL_ATTN_BLOCK, "a page is a block of the kernels");
 _Static_assert((int)ATTENTION_SPAN % (int)KERNEL_ATTN_BLOCK == 0, "spans are whole blocks");
 
-/* A task has at most TASK_QUERIES queries of at most TASK_HEADS query heads: where a KV head serves more heads (in
- * latent attention it serves all) several tasks share them. Where tiles are single tokens and there are fewer tasks
- * than TASKS_PER_THREAD for each thread, each span of a token is a task. */
-enum { TASK_QUERIES = 64, TASK_HEADS = 16, TASKS_PER_THREAD = 4 };
+/* A task has at most TASK_QUERIES queries, for which each block of the cache is decoded once, of at most TASK_HEADS
+ * query heads: where a KV head serves more heads (in latent attention it serves all) several tasks share them. Where
+ * there are fewer tasks than TASKS_PER_THREAD for each thread, they have fewer queries, down to FEWEST_QUERIES; if they
+ * are single tokens, each span of a token is a task. */
+enum { TASK_QUERIES = 256, FEWEST_QUERIES = 64, TASK_HEADS = 16, TASKS_PER_THREAD = 4 };
 
 /* Running softmaxes of n queries. */
 struct softmax {
@@ -58,7 +59,8 @@ struct attn_unit {
 /* How the operation is divided into tasks: one for each unit and each share of the query heads. */
 struct attn_cut {
     int64_t n_share;     /* shares of a KV head's query heads */
-    int64_t tile_tokens; /* the most tokens of a unit */
+    int64_t tile_tokens; /* the most tokens of a unit, of most_queries queries */
+    int64_t most_queries;
     struct attn_unit *units;
     int64_t n_unit;
 };
@@ -498,7 +500,7 @@ static void attention_task(void *arg, size_t task, int thread)
     x.pos = (const int32_t *)tensor_data(&a->op->in[ATTENTION_POS]) + x.t0;
     x.table = ((const int32_t *)tensor_data(&a->op->in[ATTENTION_TABLE]))[x.t0];
     float *work = l->work + (size_t)thread * l->work_elems;
-    size_t softmax = softmax_elems(TASK_QUERIES, a->dv);
+    size_t softmax = softmax_elems(l->cut.most_queries, a->dv);
     x.span = softmax_at(work, n_query(&x), a->dv);
     x.all = softmax_at(work + softmax, n_query(&x), a->dv);
     x.partial = work + 2 * softmax;
@@ -593,12 +595,22 @@ static bool cut(struct attn_loop *l, struct cpu *c, int64_t n_share)
     return !cut_spans(&l->cut, a, most) || place_spans(l, c, n_share, most);
 }
 
+/* Chooses the most tokens that a task has: n_share tasks share the heads of each. */
+static void choose_tile(struct attn_cut *cut, const struct attn_op *a, int64_t n_share, int64_t n_thread)
+{
+    int64_t n_head = min_i64(a->n_group, TASK_HEADS), n_query = TASK_QUERIES;
+    while (n_query > FEWEST_QUERIES && n_share * (a->m * n_head / n_query) < TASKS_PER_THREAD * n_thread)
+        n_query /= 2;
+    cut->tile_tokens = min_i64(n_query / n_head, a->m);
+    cut->most_queries = cut->tile_tokens * n_head;
+}
+
 /* A thread's work space: the softmaxes of a span and of those before it, a partial result, a decoded block. */
-static size_t work_elems(const struct attn_op *a)
+static size_t work_elems(const struct attn_op *a, int64_t n_query)
 {
     int64_t n_decoded =
-        a->op->in[ATTENTION_CHOSEN].buffer || decodes(a, TASK_QUERIES) ? KERNEL_ATTN_BLOCK * (a->dk + a->dv) : 0;
-    int64_t n = 2 * (int64_t)softmax_elems(TASK_QUERIES, a->dv) + a->dv * KERNEL_ATTN_QUERIES + n_decoded;
+        a->op->in[ATTENTION_CHOSEN].buffer || decodes(a, n_query) ? KERNEL_ATTN_BLOCK * (a->dk + a->dv) : 0;
+    int64_t n = 2 * (int64_t)softmax_elems(n_query, a->dv) + a->dv * KERNEL_ATTN_QUERIES + n_decoded;
     return align64((size_t)n * sizeof(float)) / sizeof(float);
 }
 
@@ -637,10 +649,10 @@ void cpu_op_attention(struct cpu *c, const struct op *op)
                         .m = op->in[ATTENTION_Q].ne[1],
                         .is_latent = cpu_attention_is_latent(op)};
     set_caches(&a);
-    struct attn_loop l = {.pool = c->pool, .a = a, .work_elems = work_elems(&a)};
-    l.cut.n_share = (a.n_group + TASK_HEADS - 1) / TASK_HEADS;
-    l.cut.tile_tokens = TASK_QUERIES / min_i64(a.n_group, TASK_HEADS);
+    struct attn_loop l = {.pool = c->pool, .a = a, .cut.n_share = (a.n_group + TASK_HEADS - 1) / TASK_HEADS};
     int64_t n_share = k->ne[2] * l.cut.n_share;
+    choose_tile(&l.cut, &a, n_share, pool_n_used(c->pool));
+    l.work_elems = work_elems(&a, l.cut.most_queries);
     l.work = cpu_scratch(c, SCRATCH_THREAD, l.work_elems * sizeof(float) * (size_t)pool_n_threads(c->pool));
     if (l.work && cut(&l, c, n_share))
         pool_run(c->pool, (size_t)(n_share * l.cut.n_unit), attention_task, &l);
