@@ -278,6 +278,13 @@ static bool is_same_range(struct row_range a, struct row_range b)
     return a.from == b.from && a.end == b.end;
 }
 
+/* Whether all of a task's tokens see the same rows of a block. Ranges only move up from token to token, unless blocks
+ * are chosen. */
+static bool is_seen_alike(const struct attn_queries *x, int64_t p0)
+{
+    return !x->cache->chosen_block && is_same_range(rows_of(x, 0, p0), rows_of(x, x->n_t - 1, p0));
+}
+
 /* The range of rows that any of its tokens sees. */
 static struct row_range rows_of_all(const struct attn_queries *x, int64_t p0)
 {
@@ -360,7 +367,8 @@ static void visit_block(const struct attn_loop *l, struct attn_queries *x, int64
         visit_chosen(a, x, &b, p0);
         return;
     }
-    const struct row_range all = rows_of_all(x, p0);
+    bool alike = is_seen_alike(x, p0);
+    const struct row_range all = alike ? rows_of(x, 0, p0) : rows_of_all(x, p0);
     if (all.end <= all.from)
         return;
     const struct cache_block *to_prefetch = next_block(l, x, p0, &next) ? &next : NULL;
@@ -368,7 +376,7 @@ static void visit_block(const struct attn_loop *l, struct attn_queries *x, int64
         b = decode_block(a, &b, all.from, all.end, x->decoded);
     for (int64_t t = 0; t < x->n_t;) {
         const struct row_range r = rows_of(x, t, p0);
-        int64_t t_end = t + 1;
+        int64_t t_end = alike ? x->n_t : t + 1;
         while (t_end < x->n_t && is_same_range(r, rows_of(x, t_end, p0)))
             t_end++;
         for (int64_t i = t * x->n_head; r.end > r.from && i < t_end * x->n_head; i += KERNEL_ATTN_QUERIES) {
