@@ -1,4 +1,4 @@
-/* Integer dots of body/r16_template.h on NEON: every format's weights fit signed bytes, so that one step does for all.
+/* Integer dots of body/r16_template.h on NEON: every format's weights fit signed bytes, so that one step serves all.
  * Include after lanes_neon.h, one of dot_lane_*.h and one of dot_run_*.h. The functions are those of x86/dot_maddubs.h;
  * all is exact. */
 #ifndef KERNELS_ARM_DOT_NEON_H
@@ -17,11 +17,11 @@ static inline vi peak_dot(vi acc, vi w, const int8_t *q)
 }
 
 /* m[t] = the sum of factor j (byte j % 4 of factor[j / 4]) times sum[t][j], j < n_sub. The sums' high and low bytes are
- * multiplied apart; both are signed, so that the high ones are rounded. */
+ * multiplied separately. Both are signed, so the high ones are rounded. */
 KERNELS_ALWAYS_INLINE void dot_sums(vi m[], const vi *factor, const int16_t *const sum[], int n_sub, bool are_signed,
                                     int n_tok)
 {
-    (void)are_signed; /* they are seven bits or signed ones */
+    (void)are_signed; /* factors without signs have at most seven bits */
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++) {
         int16x8_t first = vld1q_s16(sum[t]), second = n_sub > 8 ? vld1q_s16(sum[t] + 8) : first;
@@ -60,7 +60,7 @@ static inline void dot_start(enum quant_type type, const int16_t sum[16], const 
         vst1q_s32(start + i, vmull_n_s16(vld1_s16(sum + i), (int16_t)-dot_offset(type)));
 }
 
-/* Rearranges two neighbouring vectors of weights as they lie unpacked: without the offset. */
+/* Puts two neighbouring vectors of weights into the form in which they lie unpacked: without the offset, and zipped. */
 static inline void dot_arrange(vi w[2], enum quant_type type)
 {
     vi offset = vi_set1(dot_offset(type) * 0x01010101);
@@ -127,7 +127,7 @@ KERNELS_ALWAYS_INLINE void dot_int8(vi s[], const struct r16_src *src, const int
         dot_run_lanes(s, src, 0, 8, q, n_tok);
 }
 
-/* Where dot_int8 and dot_plain begin. */
+/* Where the sums of dot_int8 and dot_plain begin. */
 static inline vi dot_start_32(enum quant_type type, const int16_t *sum, const int16_t *parts)
 {
     (void)parts;

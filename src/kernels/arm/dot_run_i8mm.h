@@ -1,7 +1,7 @@
-/* The same with matrix products (SMMLA): eight weights of two rows by those of two tokens, twice the multiply-adds of
- * SDOT. Eight weights of a row have to stand side by side, so two neighbouring vectors are zipped: rows 0 and 1 of each
- * register into the first, rows 2 and 3 into the second. Unpacked weights lie so. Weights that few tokens meet are
- * unpacked in registers, where zipping would cost what it saves. Include after dot_lane_dotprod.h. */
+/* The functions of dot_run_neon.h with matrix products (SMMLA): eight weights of two rows by those of two tokens, twice
+ * the multiply-adds of SDOT. Eight weights of a row have to stand side by side, so two neighbouring vectors are zipped:
+ * rows 0 and 1 of each register into the first, rows 2 and 3 into the second. Unpacked weights lie so. Weights that few
+ * tokens meet are unpacked in registers, where zipping would cost what it saves. Include after dot_lane_dotprod.h. */
 #ifndef KERNELS_ARM_DOT_RUN_I8MM_H
 #define KERNELS_ARM_DOT_RUN_I8MM_H
 
@@ -42,7 +42,7 @@ static inline void dot_zip(vi w[2])
     w[0] = low;
 }
 
-/* Sixteen bytes of two tokens: eight of each, and eight of each. */
+/* Of sixteen bytes of each of two tokens: the first eight of both, and the last eight of both. */
 static inline void neon_token_pair(int32x4_t x[2], const int8_t *q0, const int8_t *q1)
 {
     int64x2_t x0 = vreinterpretq_s64_s8(vld1q_s8(q0)), x1 = vreinterpretq_s64_s8(vld1q_s8(q1));

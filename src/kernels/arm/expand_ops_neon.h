@@ -38,7 +38,7 @@ static inline int32x4_t neon_reflect(int32x4_t x, int32x4_t signs, int32x4_t bit
     uint8x16_t minus = vtstq_u8(NEON_U8(signs), NEON_U8(bit));
     return vreinterpretq_s32_u8(vbslq_u8(minus, vsubq_u8(NEON_U8(twice), NEON_U8(x)), NEON_U8(x)));
 }
-/* Bytes x or, where the byte of `signs` has the bit of `bit`, twice - x. */
+/* Each byte of x, or twice - x where the byte of `signs` has the bit that is set in `bit`. */
 static inline vi ex_reflect(vi x, vi signs, vi bit, vi twice)
 {
     return (vi){neon_reflect(x.a, signs.a, bit.a, twice.a), neon_reflect(x.b, signs.b, bit.b, twice.b),
@@ -64,7 +64,7 @@ static inline float32x4_t neon_nvfp4_scale(int32x4_t s)
     uint32x4_t scale = vreinterpretq_u32_f32(vmulq_f32(small, vdupq_n_f32(0x1p119f)));
     return vreinterpretq_f32_u32(vbicq_u32(scale, vceqq_s32(s, vdupq_n_s32(127))));
 }
-/* quant_nvfp4_scale of each lane: shifted into place, the bits are a float 2^120 too small. */
+/* quant_nvfp4_scale of each lane: shifted into place, the bits are a float 2^120 too small; the scale is half of it. */
 static inline vf ex_nvfp4_scale(vi s)
 {
     return (vf){NEON_MAP1(neon_nvfp4_scale, s)};

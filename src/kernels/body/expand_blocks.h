@@ -2,8 +2,8 @@
  * weight, with their scales as the dots of expand_template.h take them. Include after lanes_*.h, expand_ops_*.h and
  * expand_dot_*.h. What the bits of a block mean: quant/blocks.h.
  *
- * A format's function expands weights 32j to 32j + 31. `p` is the block's first vector in the lanes of the rows; vector
- * i of it is at p + 64 * i. */
+ * A format's function expands weights 32j to 32j + 31. `p` points to the rows' lanes in the block's first vector;
+ * vector i is at p + 64 * i. */
 #ifndef KERNELS_BODY_EXPAND_BLOCKS_H
 #define KERNELS_BODY_EXPAND_BLOCKS_H
 
@@ -14,14 +14,15 @@
 struct ex_sub {
     vi w[8];     /* 32 weights, four a lane, in the order of the row */
     vi scale[2]; /* in blocks of 256: of all weights, or of each half */
-    vi words;    /* the scales of the halves as words, where dots take an offset away */
-    vf d[2];     /* NVFP4: of each half */
+    vi words;    /* the scales of the halves as words, for subtracting what weights are too large by */
+    vf d[2];     /* NVFP4: the scale of each half */
 };
 
 #define EX_VEC(p, i) vi_load((p) + 64 * (i))
-#define EX_BYTES(x)  vi_set1((int32_t)((uint32_t)((x)&255) * 0x01010101u))
-#define EX_PAIR(x)   vi_set1((x)*0x10001)
-/* A weight in the narrow form. */
+/* x in each byte, x in each word. */
+#define EX_BYTES(x) vi_set1((int32_t)((uint32_t)((x)&255) * 0x01010101u))
+#define EX_PAIR(x)  vi_set1((x)*0x10001)
+/* A weight as an unsigned byte (expand_dot_*.h), and a table of such bytes for ex_levels2. */
 #define EX_NARROW(x) (uint8_t)(EX_NARROW_OFFSET + (x))
 #define EX_LEVELS2(a, b, c, d)                                                                                         \
     {                                                                                                                  \
@@ -29,7 +30,7 @@ struct ex_sub {
             EX_NARROW(d), 0, 0, 0                                                                                      \
     }
 
-/* What the levels of a grid mean (quant_grids.h), for ex_entry8 and ex_entry4. */
+/* The weights that the levels of a grid stand for (quant_grids.h), for ex_entry8 and ex_entry4. */
 static const uint8_t ex_levels_iq1[16] = EX_LEVELS2(-8, 0, 8, 0);
 static const uint8_t ex_levels_iq2[16] = EX_LEVELS2(8, 25, 43, 0);
 static const uint8_t ex_levels_iq3_xxs[16] = {EX_NARROW(4),  EX_NARROW(12), EX_NARROW(20), EX_NARROW(28),
@@ -51,7 +52,8 @@ KERNELS_ALWAYS_INLINE vi ex_bits(int half)
     return vi_set1(half ? (int32_t)0x80402010 : 0x08040201);
 }
 
-/* Vector i of those that each four sub-blocks share, with sub-block j's byte lowest. */
+/* Of vectors from number i on, each of which has a byte for each of four sub-blocks: that of sub-block j, in the lowest
+ * bits. */
 KERNELS_ALWAYS_INLINE vi ex_byte_of(const uint8_t *p, int i, int j)
 {
     return vi_shr(EX_VEC(p, i + j / 4), j % 4 * 8);
@@ -59,7 +61,8 @@ KERNELS_ALWAYS_INLINE vi ex_byte_of(const uint8_t *p, int i, int j)
 
 /* ---- IQ2, IQ3 ----------------------------------------------------------------------------------------------- */
 
-/* Four groups of eight: of the entries and signs of bytes 0 to 3 or, where they are swapped, of 0, 2, 1 and 3. */
+/* Expands four groups of eight weights. Group i has byte i of the entries and of the signs; if they are swapped, groups
+ * 1 and 2 have each other's. */
 KERNELS_ALWAYS_INLINE void ex_iq2_groups(vi w[8], const struct ex_grid *grid, const struct ex_entries *entries,
                                          vi signs, bool are_swapped)
 {
@@ -91,7 +94,7 @@ KERNELS_ALWAYS_INLINE void ex_scales4(vi scale[2], vi x)
 
 KERNELS_ALWAYS_INLINE void ex_iq2_xs(struct ex_sub *s, const struct ex_grid *grid, const uint8_t *p, int j)
 {
-    vi words[2] = {EX_VEC(p, 2 * j), EX_VEC(p, 2 * j + 1)}; /* nine bits of an index, seven signs */
+    vi words[2] = {EX_VEC(p, 2 * j), EX_VEC(p, 2 * j + 1)}; /* in each word: nine bits of an index, then seven signs */
     vi signs = vi_or(vi_and(vi_shr(words[0], 9), EX_PAIR(127)), vi_and(vi_shr(words[1], 1), EX_PAIR(127 << 8)));
     struct ex_entries entries;
     ex_lookup9(&entries, grid, words);
@@ -107,8 +110,8 @@ KERNELS_ALWAYS_INLINE void ex_iq2_s(struct ex_sub *s, const struct ex_grid *grid
     ex_scales4(s->scale, ex_byte_of(p, 18, j));
 }
 
-/* Eight groups of four: indices in the bytes of two vectors from p on, their ninth bits in `high`, and a byte of signs
- * each two. */
+/* Expands eight groups of four weights. The low bytes of their indices are in two vectors from p on, the ninth bits in
+ * `high`; two groups share a byte of signs. */
 KERNELS_ALWAYS_INLINE void ex_iq3_groups(vi w[8], const struct ex_grid *grid, int n, const uint8_t *levels,
                                          const uint8_t *p, vi high, vi signs)
 {
@@ -139,7 +142,8 @@ KERNELS_ALWAYS_INLINE void ex_iq3_s(struct ex_sub *s, const struct ex_grid *grid
 
 /* ---- IQ1 ---------------------------------------------------------------------------------------------------- */
 
-/* Four groups of eight, in eighths: 8 * grid + 1 or, where bit step * i of `down` is set, - 1. */
+/* Expands four groups of eight weights, in eighths: 8 * level + 1, or 8 * level - 1 where bit step * i of `down` is
+ * set. */
 KERNELS_ALWAYS_INLINE void ex_iq1_groups(vi w[8], const struct ex_grid *grid, const struct ex_entries *entries, vi down,
                                          int step)
 {
@@ -174,7 +178,7 @@ KERNELS_ALWAYS_INLINE void ex_iq1_m(struct ex_sub *s, const struct ex_grid *grid
     s->scale[1] = ex_odd(vi_shr(scales, 3), 3);
 }
 
-/* quant_iq1m_half in each lane, in eighths */
+/* quant_iq1m_half of each lane, divided by eight, as weights are in eighths */
 KERNELS_ALWAYS_INLINE vf ex_iq1m_d(const uint8_t *p)
 {
     vi a = EX_VEC(p, 12), b = EX_VEC(p, 13);
@@ -185,8 +189,8 @@ KERNELS_ALWAYS_INLINE vf ex_iq1m_d(const uint8_t *p)
 
 /* ---- ternary and smaller ------------------------------------------------------------------------------------ */
 
-/* A digit of each byte, base three, the first one 0 (quant/blocks.h: block_tq1_0): three times the fraction that the
- * digits before it leave. */
+/* A base-three digit of each byte, as a weight (quant/blocks.h: block_tq1_0). It is the whole part of three times the
+ * fraction that the digits before it leave. */
 KERNELS_ALWAYS_INLINE vi ex_ternary(vi bytes, int digit)
 {
     static const int32_t power[5] = {1, 3, 9, 27, 81};
@@ -201,10 +205,10 @@ KERNELS_ALWAYS_INLINE vi ex_ternary(vi bytes, int digit)
 KERNELS_ALWAYS_INLINE void ex_tq1_0(struct ex_sub *s, const struct ex_grid *grid, const uint8_t *p, int j)
 {
     (void)grid;
-    if (j < 5) { /* eight vectors of five digits */
+    if (j < 5) { /* eight vectors with five digits a byte */
         for (int i = 0; i < 8; i++)
             s->w[i] = ex_ternary(EX_VEC(p, i), j);
-    } else { /* four of five, and one of four */
+    } else { /* four vectors with five digits a byte, and one with four */
         for (int i = 0; i < 4; i++) {
             s->w[i] = ex_ternary(EX_VEC(p, 8 + i), 2 * (j - 5));
             s->w[4 + i] = j < 7 ? ex_ternary(EX_VEC(p, 8 + i), 2 * (j - 5) + 1) : ex_ternary(EX_VEC(p, 12), i);
@@ -261,7 +265,7 @@ KERNELS_ALWAYS_INLINE void ex_nvfp4(struct ex_sub *s, const struct ex_grid *grid
 
 /* ---- trellises ---------------------------------------------------------------------------------------------- */
 
-/* The next four weights, as signed bytes; moves the state. */
+/* The next four weights of the sequence, as signed bytes; advances the state. */
 KERNELS_ALWAYS_INLINE vi ex_trellis(vi *state)
 {
     vi parts[4];

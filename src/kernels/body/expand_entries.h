@@ -6,7 +6,7 @@
 
 struct ex_grid;
 
-/* Entries of four indices a lane: of bytes 0 and 2, and of 1 and 3. */
+/* The entries of a lane's four indices: words[0] has those of bytes 0 and 2, words[1] those of bytes 1 and 3. */
 struct ex_entries {
     vi words[2];
 };

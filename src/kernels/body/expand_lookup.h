@@ -11,7 +11,7 @@ struct ex_grid {
     const uint16_t *entries;
 };
 
-/* n_weight: what an entry stands for, 8 or 4 weights */
+/* n_weight: how many weights an entry stands for, 8 or 4 */
 KERNELS_ALWAYS_INLINE void ex_grid_open(struct ex_grid *grid, const uint16_t *entries, int n, const uint8_t levels[16],
                                         int n_weight)
 {
@@ -19,8 +19,8 @@ KERNELS_ALWAYS_INLINE void ex_grid_open(struct ex_grid *grid, const uint16_t *en
     grid->entries = entries;
 }
 
-/* Entries of a grid of n for four indices a lane: their low eight bits are the bytes of `low`, the others bits step * i
- * on of `high`. */
+/* Looks up four indices a lane in a grid of n entries. The low eight bits of index i are byte i of `low`; its other
+ * bits are those of `high` from bit step * i on. */
 KERNELS_ALWAYS_INLINE void ex_lookup(struct ex_entries *out, const struct ex_grid *grid, int n, vi low, vi high,
                                      int step)
 {
@@ -29,7 +29,8 @@ KERNELS_ALWAYS_INLINE void ex_lookup(struct ex_entries *out, const struct ex_gri
     ex_lookup_words(grid->entries, n, index, out->words);
 }
 
-/* Entries of a grid of 512 for indices in the low nine bits of each word, as if they were those of bytes 0, 2, 1, 3. */
+/* Looks up indices that are the low nine bits of each word, in a grid of 512 entries: the words of words[0] take the
+ * places of bytes 0 and 2, those of words[1] of bytes 1 and 3. */
 KERNELS_ALWAYS_INLINE void ex_lookup9(struct ex_entries *out, const struct ex_grid *grid, const vi words[2])
 {
     vi index[2] = {vi_and(words[0], vi_set1(0x1ff01ff)), vi_and(words[1], vi_set1(0x1ff01ff))};

@@ -10,7 +10,7 @@
 
 enum {
     CHUNK = 64,             /* the most tokens that an expanded block is multiplied by */
-    FEW = TILE > 4 ? 4 : 1, /* the most that 32 weights in registers are: with 16 registers there is room for one */
+    FEW = TILE > 4 ? 4 : 1, /* the most that 32 weights in registers are: 16 registers have room for one */
 };
 
 typedef void ex_expand_fn(struct ex_sub *s, const struct ex_grid *grid, const uint8_t *p, int j);
@@ -18,22 +18,22 @@ typedef void ex_expand_fn(struct ex_sub *s, const struct ex_grid *grid, const ui
 /* A format. All functions that take one are inlined, so that it is a constant in them. */
 struct ex_format {
     ex_expand_fn *expand;
-    const uint16_t *grid;  /* [n_grid]; NULL: it has none */
-    const uint8_t *levels; /* what its entries' levels mean, of n_weight weights each */
-    int n_grid, n_weight;
+    const uint16_t *grid;      /* [n_grid]; NULL: it has none */
+    const uint8_t *levels;     /* [16], the weights that levels stand for */
+    int n_grid, n_weight;      /* entries of the grid; weights that each of them stands for */
     int len, n_vec;            /* weights and vectors of a block */
-    int head, tail;            /* bytes before each row, a float d; behind each block of a row, a half d; or 0 */
-    vf (*d)(const uint8_t *p); /* else the block's d; NULL: each 16 weights have theirs */
-    int sub;                   /* weights with a scale of their own: 16 or 32; 0: none have */
-    float unit;                /* what a half is multiplied with */
-    bool wide;                 /* weights use the whole range of a byte */
+    int head, tail;            /* bytes of a row's scale, in front of it, and of a block's, behind it; 0: none */
+    vf (*d)(const uint8_t *p); /* reads a block's scale that is neither; NULL: there is none */
+    int sub;                   /* weights that share a scale within a block: 16 or 32; 0: there are no such scales */
+    float unit; /* factor of the scale behind a block, as weights and sub-blocks' scales become integers */
+    bool wide;  /* weights need the whole range of a signed byte */
 };
 
 /* Activations of tokens [t0, t0 + n_tok) for block i of a row, of 256 or 32 weights. */
 struct ex_tokens {
-    const int8_t *q[TILE];
-    const int16_t *sum[TILE];
-    const float *d[TILE];
+    const int8_t *q[TILE];    /* quants */
+    const int16_t *sum[TILE]; /* sums of quants over 16, or in blocks of 32 over those */
+    const float *d[TILE];     /* scales of blocks of activations */
 };
 
 KERNELS_ALWAYS_INLINE void ex_tokens_at(struct ex_tokens *x, const struct kernel_act *a, int64_t i, int len, int64_t t0,
@@ -47,6 +47,7 @@ KERNELS_ALWAYS_INLINE void ex_tokens_at(struct ex_tokens *x, const struct kernel
     }
 }
 
+/* How much larger expanded weights are than the weights they stand for. */
 KERNELS_ALWAYS_INLINE int ex_offset(struct ex_format f)
 {
     return f.wide ? EX_WIDE_OFFSET : EX_NARROW_OFFSET;
@@ -55,15 +56,15 @@ KERNELS_ALWAYS_INLINE int ex_offset(struct ex_format f)
 /* The weights of LANES rows. */
 struct ex_rows {
     const uint8_t *block;         /* the first one, of all rows of the layout's group */
-    int64_t n_block, block_bytes; /* of a row, and from one to the next */
-    int64_t lane;                 /* the first row's in the group */
-    vf d;                         /* of the rows, where they have a head */
+    int64_t n_block, block_bytes; /* blocks of a row; bytes from a block of the group to the next */
+    int64_t lane;                 /* the first row's lane in the group */
+    vf d;                         /* the rows' scales, where these are in front of rows */
 };
 
-/* A block of them. */
+/* A block of these rows. */
 struct ex_block {
-    const uint8_t *p;       /* as it lies, in the lanes of the rows */
-    const struct ex_sub *e; /* as it was expanded; NULL: it was not */
+    const uint8_t *p;       /* the rows' lanes in its first vector */
+    const struct ex_sub *e; /* its expanded weights; NULL: they are expanded where they are used */
     vf d;                   /* its scale, if weights have none of their own */
 };
 
@@ -81,7 +82,8 @@ KERNELS_ALWAYS_INLINE void ex_expand(struct ex_sub *s, struct ex_format f, const
     s->scale[1] = ex_factor(second);
 }
 
-/* s[t] and m[t] += what 32 weights of a block of 256 give with token t, and their offset. Moves x behind them. */
+/* Adds what 32 weights of a block of 256 give with token t: to s[t] the scaled products, to m[t] the scaled sum of
+ * activations, for subtracting the offset later. Moves x to the next 32. */
 KERNELS_ALWAYS_INLINE void ex_add_scaled(vi s[], vi m[], const struct ex_sub *e, struct ex_format f,
                                          struct ex_tokens *x, int n_tok, bool arranged)
 {
@@ -101,8 +103,8 @@ KERNELS_ALWAYS_INLINE void ex_add_scaled(vi s[], vi m[], const struct ex_sub *e,
     }
 }
 
-/* acc[t] += the product of 32 weights of a smaller block with token t. d: the scale of all, or of each 16. x: its
- * sums over the first 16 of each 32 are `first` behind those over 32. */
+/* acc[t] += the product of 32 weights of a smaller block with token t. d: the scale of all, or of each 16. The sums
+ * over the first 16 of each 32 are `first` elements behind those over 32. */
 KERNELS_ALWAYS_INLINE void ex_add_plain(vf acc[], const struct ex_sub *e, const vf *d, struct ex_format f,
                                         struct ex_tokens *x, int64_t first, int n_tok, bool arranged)
 {
@@ -131,8 +133,8 @@ KERNELS_ALWAYS_INLINE void ex_add_plain(vf acc[], const struct ex_sub *e, const 
     }
 }
 
-/* acc[t] += the product of block i of a row with token t0 + t, n_tok of them, a constant number. arranged: ex_arrange
- * has rearranged its weights. */
+/* acc[t] += the product of block i with token t0 + t, for n_tok tokens, a constant. arranged: ex_arrange has rearranged
+ * the weights. */
 KERNELS_ALWAYS_INLINE void ex_tile(vf acc[], struct ex_block b, struct ex_format f, const struct ex_grid *grid,
                                    const struct kernel_act *a, int64_t i, int64_t t0, int n_tok, bool arranged)
 {
@@ -191,7 +193,7 @@ KERNELS_ALWAYS_INLINE struct ex_rows ex_rows_at(const struct kernel_matmul *a, s
     return r;
 }
 
-/* Block i, as it lies. */
+/* Block i, not expanded; prefetches what follows. */
 KERNELS_ALWAYS_INLINE struct ex_block ex_block_at(const struct kernel_matmul *a, struct ex_format f,
                                                   const struct ex_rows *r, int64_t i)
 {
@@ -233,7 +235,7 @@ KERNELS_ALWAYS_INLINE void ex_multiply(const struct kernel_matmul *a, struct ex_
         vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);
 }
 
-/* The same for a constant number of tokens, at most FEW, with weights in registers. */
+/* The same for a constant number of tokens, at most FEW, with expanded weights in registers. */
 KERNELS_ALWAYS_INLINE void ex_multiply_few(const struct kernel_matmul *a, struct ex_format f,
                                            const struct ex_grid *grid, int64_t row, int64_t t0, int n_tok)
 {

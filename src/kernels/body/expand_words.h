@@ -16,7 +16,8 @@ KERNELS_ALWAYS_INLINE vi ex_spread(vi x, int i)
     return vi_shuffle8(x, vi_mask16(mask[i]));
 }
 
-/* Four indices of a lane into a grid of n, as words: those of bytes 0 and 2, and of 1 and 3. */
+/* A lane's four indices into a grid of n entries, as words: index[0] has those of bytes 0 and 2, index[1] those of
+ * bytes 1 and 3. low, high and step are as in ex_lookup. */
 KERNELS_ALWAYS_INLINE void ex_indices(vi index[2], int n, vi low, vi high, int step)
 {
     vi bytes = vi_set1(0xff00ff), bits = vi_set1(n - 256), upper = vi_set1((n - 256) << 16);
@@ -28,8 +29,8 @@ KERNELS_ALWAYS_INLINE void ex_indices(vi index[2], int n, vi low, vi high, int s
     index[1] = vi_or(index[1], vi_or(vi_and(vi_shl(high, 8 - step), bits), vi_and(vi_shl(high, 24 - 3 * step), upper)));
 }
 
-/* Four weights from byte i of a grid entry, two bits each. Their values stand in `levels` at the level and at four
- * times the level, because every other one is found there. */
+/* Four weights from byte i of a grid entry, two bits each. `levels` has level k's weight at k and at 4 * k, because
+ * every other level is looked up two bits too high. */
 KERNELS_ALWAYS_INLINE vi ex_levels2(vi entry, int i, const uint8_t levels[16])
 {
     vi x = vi_and(ex_spread(entry, i), vi_set1((int32_t)0xc0300c03));
@@ -49,7 +50,7 @@ KERNELS_ALWAYS_INLINE vi ex_levels4(vi entry, int i, const uint8_t levels[16])
     return vi_shuffle8(vi_mask16(levels), x);
 }
 
-/* Four times seven bits, a byte each. */
+/* The low 28 bits of each lane, seven in each byte. */
 KERNELS_ALWAYS_INLINE vi ex_fields7(vi x)
 {
     vi low = vi_or(vi_and(x, vi_set1(0x7f)), vi_and(vi_shl(x, 1), vi_set1(0x7f00)));

@@ -3,7 +3,7 @@
  * v16_*.h and defines FLOAT_NAME(type). */
 #include "kernels/kernels_internal.h"
 
-/* n >= 16: sixteen weights; else n and zeros. `type`: a constant. */
+/* Sixteen weights from number i on; where n < 16, n of them and zeros. `type` is a constant. */
 KERNELS_ALWAYS_INLINE v16 weight_load(const uint8_t *row, int64_t i, int64_t n, enum quant_type type)
 {
     const uint16_t *h = (const uint16_t *)(const void *)row + i;
@@ -20,7 +20,7 @@ KERNELS_ALWAYS_INLINE int weight_bytes(enum quant_type type)
     return type == QUANT_F32 ? 4 : 2;
 }
 
-/* rows and tokens: constants; prefetch: of each row */
+/* Multiplies `rows` rows by `tokens` tokens, both constants. prefetch: how each row is prefetched. */
 KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_type type, int64_t row, int64_t t0,
                                       int rows, int tokens, struct kernel_prefetch prefetch)
 {
@@ -61,7 +61,7 @@ KERNELS_ALWAYS_INLINE void float_tile(const struct kernel_matmul *a, enum quant_
         a->y[(t0 + t) * a->ldy + row + r] = v16_sum(lanes[r][t]);
 }
 
-/* Multiplies rows [row, end) by all tokens. The tokens of a tile stay in the first-level cache; the rows come from
+/* Multiplies rows [row0, end) by all tokens. The tokens of a tile stay in the first-level cache; the rows come from
  * memory for the first tile, and from the second-level cache after that. */
 KERNELS_ALWAYS_INLINE void float_rows(const struct kernel_matmul *a, enum quant_type type, int64_t row0, int64_t end)
 {

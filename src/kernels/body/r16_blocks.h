@@ -8,7 +8,7 @@
 
 /* ---- where things lie ---------------------------------------------------------------------------------------- */
 
-/* Vectors a block in a group of rows, and the bytes of each row that stand behind them. */
+/* The vectors of a block of 16 rows. Behind them are r16_tail bytes of each row. */
 KERNELS_ALWAYS_INLINE int r16_n_vec(enum quant_type type)
 {
     switch (type) {
@@ -108,8 +108,9 @@ KERNELS_ALWAYS_INLINE bool r16_has_min256(enum quant_type type)
     return type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_Q2_K;
 }
 
-/* Scales and minima of a block, as bytes: four sub-blocks a vector. Sub-blocks are 32 weights long in Q4_K,
- * Q5_K and IQ4_XS, else 16. IQ4_XS: scale[0] and [1] hold the packed low and high bits instead. */
+/* Scales and minima of a block's sub-blocks: those of sub-block j are byte j % 4 of the lanes of vector j / 4.
+ * Sub-blocks are 32 weights long in Q4_K, Q5_K and IQ4_XS, else 16. IQ4_XS: scale[0] and [1] hold the packed low and
+ * high bits instead. */
 struct r16_scales {
     vi scale[4], min[4];
 };

@@ -6,12 +6,12 @@
 #include "kernels/kernels_internal.h"
 
 struct r16_prefetch {
-    const uint8_t *w; /* the weights in hand, of which the prefetch is so far ahead */
-    int n_line;       /* for each call of r16_prefetch_lines */
+    const uint8_t *w; /* the weights in hand; what lies how.ahead_bytes behind them is prefetched */
+    int n_line;       /* cache lines that r16_prefetch_lines takes at a time */
     struct kernel_prefetch how;
 };
 
-/* Lines for the work on the weights at w. */
+/* Begins to prefetch for the work on the weights at w, n_line lines at a time. */
 KERNELS_ALWAYS_INLINE struct r16_prefetch r16_prefetch(const struct kernel_matmul *a, const uint8_t *w, int n_line)
 {
     return (struct r16_prefetch){w, n_line, a->how.prefetch};
@@ -30,7 +30,8 @@ KERNELS_ALWAYS_INLINE void r16_prefetch_lines(struct r16_prefetch *a)
     r16_prefetch_next(a, a->n_line);
 }
 
-/* The same in two parts for eight vectors: one at the first, one at the fifth. n_met: vectors that were met before. */
+/* The same in two parts while eight vectors are multiplied: before the first and before the fifth. n_met: vectors that
+ * have been multiplied. */
 KERNELS_ALWAYS_INLINE void r16_prefetch_at(struct r16_prefetch *a, int n_met)
 {
     if (n_met % 4 == 0)

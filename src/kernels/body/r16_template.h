@@ -20,9 +20,9 @@ enum {
 
 /* Where the activations of a tile's tokens lie, for the current block. */
 struct r16_acts {
-    const int8_t *q[TILE];
-    const int16_t *sum[TILE], *parts[TILE];
-    const float *d[TILE];
+    const int8_t *q[TILE];                  /* quants */
+    const int16_t *sum[TILE], *parts[TILE]; /* sums of quants; the two parts of each, as dot_start takes them */
+    const float *d[TILE];                   /* scales */
 };
 
 KERNELS_ALWAYS_INLINE void r16_acts_at(struct r16_acts *x, const struct kernel_act *a, int64_t t0, int64_t block,
@@ -104,10 +104,10 @@ KERNELS_ALWAYS_INLINE void r16_walk_32(const struct kernel_matmul *a, enum quant
 
 /* ---- formats with 256 weights a block ------------------------------------------------------------------------ */
 
-/* Sums of a tile's activations over sub-blocks: where the dots start (dot_start), and over each 32. */
+/* What a tile's sums of activations over sub-blocks are needed for. */
 struct r16_sums {
-    int32_t start[TILE][16];
-    int16_t of_32[TILE][8];
+    int32_t start[TILE][16]; /* where the dots of sub-blocks begin (dot_start) */
+    int16_t of_32[TILE][8];  /* sums over each 32 */
 };
 
 KERNELS_ALWAYS_INLINE void r16_sums_load(struct r16_sums *s, const struct r16_acts *x, enum quant_type type, int n_tok)
@@ -232,7 +232,8 @@ KERNELS_ALWAYS_INLINE void r16_dot_halves(struct r16_src *src, const struct r16_
     }
 }
 
-/* m[t] = the sum over sub-blocks of their activations' sum times a factor of each, in bytes as in r16_scales. */
+/* m[t] = the sum over sub-blocks of the sum of activations times the sub-block's factor. factor: bytes, as in
+ * r16_scales. */
 KERNELS_ALWAYS_INLINE void r16_dot_sums(const struct r16_acts *x, const struct r16_sums *sums, const vi *factor, vi m[],
                                         enum quant_type type, bool are_signed, int n_tok)
 {
@@ -253,7 +254,7 @@ KERNELS_ALWAYS_INLINE void r16_dot_block(struct r16_sums256 *out, struct r16_src
                                          const struct r16_acts *x, struct r16_prefetch *prefetch, int n_tok)
 {
     enum quant_type type = src.type;
-    /* stored weights are this much too large; dots take away dot_offset of it */
+    /* stored weights are this much too large; dots subtract dot_offset of it */
     int offset = type == QUANT_Q6_K ? 32 : type == QUANT_Q3_K ? 4 : 0, missing = offset - dot_offset(type);
     struct r16_sums sums;
     r16_sums_load(&sums, x, type, n_tok);
@@ -333,7 +334,7 @@ KERNELS_ALWAYS_INLINE void r16_walk_256(const struct kernel_matmul *a, enum quan
 
 /* ---- tiles --------------------------------------------------------------------------------------------------- */
 
-/* The tokens of the next tile, where `rest` are left. Two tiles share what is more than one and less than two. */
+/* The number of tokens in the next tile, where `rest` are left. The last two tiles share theirs evenly. */
 static inline int r16_next_tile(int64_t rest)
 {
     return (int)(rest >= 2 * TILE ? TILE : rest > TILE ? (rest + 1) / 2 : rest);
@@ -465,8 +466,8 @@ KERNELS_ALWAYS_INLINE void r16_many(const struct kernel_matmul *a, enum quant_ty
 
 /* ---- the loops over rows and tokens -------------------------------------------------------------------------- */
 
-/* Whether weights can be unpacked once for many tokens (kernel_how.panels_from): where unpacking may cost more than
- * storing and loading. Tiles of few tokens would unpack more often. */
+/* Whether weights can be unpacked once for many tokens (kernel_how.panels_from): those that may cost more to unpack
+ * than to store and load. Small tiles unpack the same weights more often, so with these there are more such formats. */
 KERNELS_ALWAYS_INLINE bool r16_has_panels(enum quant_type type)
 {
     switch ((enum r16_panels)DOT_PANELS) {
@@ -479,15 +480,15 @@ KERNELS_ALWAYS_INLINE bool r16_has_panels(enum quant_type type)
     }
 }
 
-/* The least number of tokens for which they are, TILE / 2 or more. Sub-blocks of Q6_K share their bytes, which a tile
- * in registers would read and shift four times. */
+/* The least number of tokens for which they are unpacked once, TILE / 2 or more. Sub-blocks of Q6_K share their bytes,
+ * which a tile in registers would read and shift four times. */
 KERNELS_ALWAYS_INLINE int r16_unpack_from(enum quant_type type)
 {
     return type == QUANT_Q6_K ? (int)DOT_Q6K_UNPACK_FROM : TILE + 1;
 }
 
-/* len: weights of a block, a constant like the number of tokens. Not called through a pointer, because compilers merge
- * such calls that differ in a constant alone. */
+/* len: weights of a block, a constant like the number of tokens. Not called through a pointer, because compilers would
+ * merge calls that differ in a constant alone. */
 KERNELS_ALWAYS_INLINE void r16_walk(const struct kernel_matmul *a, enum quant_type type, int len, int64_t row,
                                     int64_t t0, int n_tok)
 {

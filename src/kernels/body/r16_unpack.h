@@ -25,19 +25,20 @@ struct r16_src {
     const vi *scales;   /* beside unpacked, in formats of 256: sub-blocks' scales in order, as dot_scale makes them */
 };
 
-/* Sub-blocks that share bytes: kinds first, first + step, ... of them, and of each vectors [vec, vec + n_vec). */
+/* Some of the sub-blocks that share bytes (their kinds): n of them, numbers first, first + step and so on; and of each,
+ * vectors [vec, vec + n_vec). */
 struct r16_kinds {
     int n, first, step;
     int vec, n_vec;
 };
 
-/* Whether a scale of a block of 256 is of 32 weights; else it is of 16. */
+/* Whether the sub-blocks of a format of 256 have 32 weights; else they have 16. */
 KERNELS_ALWAYS_INLINE bool r16_subs_of_32(enum quant_type type)
 {
     return type == QUANT_Q4_K || type == QUANT_Q5_K || type == QUANT_IQ4_XS;
 }
 
-/* Bits of a code that meets a scale as an integer. */
+/* The bits of codes that are multiplied by integer scales. */
 KERNELS_ALWAYS_INLINE int r16_n_bit(enum quant_type type)
 {
     return type == QUANT_Q6_K ? 6 : type == QUANT_Q5_K ? 5 : type == QUANT_Q4_K ? 4 : 3;
@@ -49,8 +50,8 @@ KERNELS_ALWAYS_INLINE bool r16_signed_scales(enum quant_type type)
     return type == QUANT_Q3_K || type == QUANT_Q6_K;
 }
 
-/* Whether a format of 32 weights unpacks to signed values; else to codes, which are r16_offset32 larger than weights.
- */
+/* Whether a format of 32 weights unpacks to signed values; else it unpacks to codes, which are r16_offset32 larger than
+ * the weights. */
 KERNELS_ALWAYS_INLINE bool r16_is_int8(enum quant_type type)
 {
     return type == QUANT_Q8_0 || type == QUANT_IQ4_NL || type == QUANT_MXFP4;
@@ -61,7 +62,7 @@ KERNELS_ALWAYS_INLINE int r16_offset32(enum quant_type type)
     return type == QUANT_Q4_0 ? 8 : type == QUANT_Q5_0 ? 16 : 0;
 }
 
-/* The vector at p, shifted right, cut to the bits of `mask` in each byte. */
+/* The vector at p, shifted right and masked by `mask` in each byte. */
 KERNELS_ALWAYS_INLINE vi r16_bits(const uint8_t *p, int shift, int mask)
 {
     return vi_and(vi_shr(vi_load(p), shift), vi_set1(mask * 0x01010101));
@@ -77,7 +78,7 @@ KERNELS_ALWAYS_INLINE vi r16_bit(const uint8_t *p, int from, int to)
     return vi_and(v, vi_set1((1 << to) * 0x01010101));
 }
 
-/* Codes of four bits to the values of a table. */
+/* The values that a table has for codes of four bits. */
 KERNELS_ALWAYS_INLINE vi r16_values(vi codes, const int8_t values[16])
 {
     return vi_shuffle8(vi_mask16((const uint8_t *)values), codes);
@@ -103,6 +104,7 @@ KERNELS_ALWAYS_INLINE int r16_nibbles_at(enum quant_type type)
     return type == QUANT_Q5_1 ? 2 : type == QUANT_Q4_1 || type == QUANT_Q5_0 ? 1 : 0;
 }
 
+/* Weights 4i..4i + 3 of a block of 32, as r16_is_int8 says. */
 KERNELS_ALWAYS_INLINE vi r16_vec32(const struct r16_src *src, int i)
 {
     if (src->type == QUANT_Q8_0)
@@ -142,7 +144,8 @@ KERNELS_ALWAYS_INLINE vi r16_vec256(enum quant_type type, const uint8_t *block, 
     }
 }
 
-/* Weights 4i..4i + 3 of a format of signed values, plus so much: unpacked ones have it by dot_arrange. */
+/* Weights 4i..4i + 3 of a format of signed values, with `plus` added. dot_arrange has added it to those that are
+ * unpacked. */
 KERNELS_ALWAYS_INLINE vi r16_vec_plus(const struct r16_src *src, int i, int plus)
 {
     if (src->unpacked)
@@ -155,7 +158,7 @@ KERNELS_ALWAYS_INLINE vi r16_vec_plus(const struct r16_src *src, int i, int plus
     return vi_shuffle8(vi_sub8(vi_mask16((const uint8_t *)values), minus), r16_bits(codes, i / 4 * 4, 15));
 }
 
-/* The same of the sub-block `kind` places behind src's, which is the first that shares these bytes. */
+/* Weights 4i..4i + 3 of the sub-block `kind` places behind src's, which is the first of those that share its bytes. */
 KERNELS_ALWAYS_INLINE vi r16_vec_kind(const struct r16_src *src, int kind, int i)
 {
     if (src->type == QUANT_Q4_K)

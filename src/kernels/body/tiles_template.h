@@ -1,12 +1,12 @@
 /* Products of the R16 layout by a matrix unit: tiles of 16 rows of 64 bytes (Intel's AMX; tests/kernels/tiles_plain.h
- * is a model of it in plain C). For many tokens: their activations are the rows of one tile, four bytes of each of 16
- * weight rows are a row of the other.
+ * is a model of it in plain C). This is for many tokens. A row of one tile has a token's activations; a row of the
+ * other has four bytes of each of 16 rows of weights.
  *
  * A sum over a block of 256 must be exact before it meets its float scale (docs/numerics.md), and the sub-blocks'
  * integer scales change each 16 or 32 weights, which a product of tiles can't follow. So the scale goes into the
- * weight, and what is wider than a byte is split into two: w * scale = low + 8 * high or low + 256 * high, and
- * the sum of products is that of two plain products over all 256. Minima are a product of their own, of bfloat16:
- * integers of at most eight bits, so that its sums, below 2^24, are exact.
+ * weight, and what is wider than a byte is split into two: w * scale = low + 8 * high or low + 256 * high, and the sum
+ * of products is that of two plain products over all 256. Minima are a product of their own, of bfloat16: integers of
+ * at most eight bits, so that its sums, below 2^24, are exact.
  *
  * Tiles, vectors and memory work side by side only where their instructions stand close together, and where nothing is
  * read soon after it was written: tiles are not forwarded from the store buffer. So a slice of 64 weights is expanded
@@ -15,7 +15,7 @@
  * set of results makes it slower (docs/experiments.md).
  *
  * The including file has chosen lanes of 16 rows (lanes_*.h) and the tile unit (tiles_*.h):
- *   tiles_begin(n_token, depth), tiles_end(): before and after: tokens of a tile, and bytes of k
+ *   tiles_begin(n_token, depth), tiles_end(): before and after; n_token: tokens of a tile, depth: its bytes of k
  *   tile_zero(t), tile_load(t, p, stride), tile_store(t, p): of tile t, a literal; results are 64 bytes a row
  *   tile_dot_ss(c, a, b), tile_dot_su(c, a, b), tile_dot_bf16(c, a, b): c += a * b, a signed, b signed, unsigned
  * Tiles 0 and 1 are results of the first tokens, 2 and 3 of the second; 4 and 5 are activations, 6 and 7 weights.
@@ -78,9 +78,9 @@ struct tiles_acts {
     union {
         struct {                                        /* blocks of 256 */
             _Alignas(64) uint8_t sum[TILES_TOKENS][64]; /* two bfloat16 for each sub-block, which add up to its sum */
-            float d[TILES_TOKENS];
+            float d[TILES_TOKENS];                      /* scales of the activations */
         };
-        struct {
+        struct { /* blocks of 32: the same, by block */
             float d32[TILES_K / 32][TILES_TOKENS], sum32[TILES_K / 32][TILES_TOKENS];
         };
     };
@@ -111,10 +111,10 @@ struct tiles_work {
     struct tiles_acts acts[2];                   /* of the panel in hand, and of the one before for its last fold */
 };
 
-/* Where a walk is. Apart from the buffers, so that compilers keep it in registers. */
+/* The state of a walk. It is apart from the buffers, so that compilers keep it in registers. */
 struct tiles_state {
     int n_pair, n_tile, n;  /* pairs of tiles that tokens are in, tiles of a pair, tokens of a tile */
-    int turn, panel;        /* which of sums and acts it is */
+    int turn, panel;        /* which of `sums` and `acts` are in use */
     struct tiles_fold fold; /* what was multiplied before */
 };
 
@@ -138,7 +138,7 @@ KERNELS_ALWAYS_INLINE vi tiles_words(vi bytes, int i, bool is_signed)
     return is_signed ? vi_sar16(vi_shuffle8(bytes, vi_mask16(high[i])), 8) : vi_shuffle8(bytes, vi_mask16(low[i]));
 }
 
-/* What the weights of a sub-block are multiplied by, in both words of each lane. */
+/* The factors of a sub-block's weights, in both words of each lane. */
 struct tiles_factor {
     vi low;   /* BY_8: three bits of the scale; BY_256: the scale in the lower byte, which meets even weights */
     vi high;  /* BY_8: its other three; BY_256: the scale in the upper byte */
@@ -169,7 +169,7 @@ KERNELS_ALWAYS_INLINE void tiles_scale(vi out[2], vi w, struct tiles_factor f, e
     static const uint8_t down[16] = {1, 128, 3, 128, 5, 128, 7, 128, 9, 128, 11, 128, 13, 128, 15, 128};
     vi even = vi_set1(0x00ff00ff), odd = vi_set1((int32_t)0xff00ff00);
     switch (tiles_split(type)) {
-    case TILES_ONE: out[0] = vi_mul16(w, f.low); return; /* a byte's product doesn't reach the next byte */
+    case TILES_ONE: out[0] = vi_mul16(w, f.low); return; /* a byte's product doesn't carry into the next byte */
     case TILES_NEGATED:
         w = vi_sub8(vi_set1(0x04040404), w);
         out[0] = vi_select(even, vi_mul16(w, f.low), vi_mul16(vi_and(w, odd), f.low));
@@ -305,8 +305,9 @@ KERNELS_ALWAYS_INLINE void tiles_acts_load(struct tiles_acts *x, const struct ke
             tile_dot_su(c, a, b);                                                                                      \
     } while (0)
 
-/* Adds the products of a slice with tile 0 or 1 of the tokens, whose activations lie at q. For `before` the results
- * that tiles hold go there first, each right before it begins anew, so that the unit has products to do meanwhile. */
+/* Adds the products of a slice with tile 0 or 1 of the tokens, whose activations lie at q. With `before`, the results
+ * that tiles hold are stored there first, each right before its tile is cleared, so that the unit has products to
+ * compute meanwhile. */
 KERNELS_ALWAYS_INLINE void tiles_products_256(const struct tiles_slice *p, const int8_t *q, int64_t stride,
                                               enum quant_type type, int tile, struct tiles_sums *before)
 {
@@ -509,7 +510,7 @@ KERNELS_ALWAYS_INLINE void tiles_expand(struct tiles_work *k, const struct tiles
     tiles_expand_256(&k->slices[i], p->block, p->w, type, i, half);
 }
 
-/* Asks for a quarter of the panel two groups of rows behind p. */
+/* Prefetches a quarter of the panel two groups of rows behind p. */
 KERNELS_ALWAYS_INLINE void tiles_prefetch(const struct kernel_matmul *a, const struct tiles_panel *p,
                                           enum quant_type type, int len, int quarter)
 {
@@ -533,7 +534,7 @@ KERNELS_ALWAYS_INLINE void tiles_expand_ahead(struct tiles_work *k, struct tiles
         tiles_prefetch(a, &p[1], type, len, i);
 }
 
-/* Multiplies a block of 256 with a pair of tiles of tokens at q, and folds the pair's before. */
+/* Multiplies a block of 256 by a pair of tiles of tokens at q, and folds the products of the pair before. */
 KERNELS_ALWAYS_INLINE void tiles_pair_256(struct tiles_work *k, struct tiles_state *s, const struct kernel_matmul *a,
                                           const struct tiles_panel p[2], enum quant_type type, int pair,
                                           const struct tiles_fold *products, const int8_t *const q[2])
@@ -541,7 +542,7 @@ KERNELS_ALWAYS_INLINE void tiles_pair_256(struct tiles_work *k, struct tiles_sta
     const struct tiles_acts *x = products->x;
     KERNELS_UNROLL
     for (int i = 0; i < TILES_SLICES; i++) {
-        /* The minima of tile min_of come last, when the ones before in their place are folded. */
+        /* The minima of tile min_of come last, when those that were stored in their place have been folded. */
         int min_of = i - (TILES_SLICES - s->n_tile);
         bool has_min = r16_has_min256(type) && min_of >= 0;
         KERNELS_UNROLL
@@ -562,7 +563,8 @@ KERNELS_ALWAYS_INLINE void tiles_pair_256(struct tiles_work *k, struct tiles_sta
     s->fold.scale = p[0].block->scale;
 }
 
-/* Multiplies blocks of 32 with a pair of tiles of tokens at q, slice by slice, and folds the slice's before. */
+/* Multiplies blocks of 32 by a pair of tiles of tokens at q, slice by slice, and folds the products of the slice
+ * before. */
 KERNELS_ALWAYS_INLINE void tiles_pair_32(struct tiles_work *k, struct tiles_state *s, const struct kernel_matmul *a,
                                          const struct tiles_panel p[2], enum quant_type type, int pair,
                                          const struct tiles_fold *products, const int8_t *const q[2])
@@ -576,7 +578,7 @@ KERNELS_ALWAYS_INLINE void tiles_pair_32(struct tiles_work *k, struct tiles_stat
         if (n_block > 0 && s->n_tile == 2)
             tiles_store_32(&k->sums[s->turn], n_block, 2);
         tiles_fold_32(s, &k->sums[!s->turn], type);
-        if (n_block > 0 && s->n_tile == 1) /* later, as fewer products are on their way */
+        if (n_block > 0 && s->n_tile == 1) /* later, as the unit has fewer products in flight */
             tiles_store_32(&k->sums[s->turn], n_block, 1);
         s->fold.acc = n_block > 0 ? products->acc : NULL;
         if (n_block > 0) {
@@ -609,12 +611,12 @@ KERNELS_ALWAYS_INLINE void tiles_fold_last(struct tiles_work *k, const struct ti
         tiles_fold_part(k, s, type, part);
 }
 
-/* Tokens that are in n_pair pairs of n_tile tiles. All tiles have as many: the last one begins among the tokens of the
- * one before where they don't come out even. */
+/* Multiplies tokens in n_pair pairs of n_tile tiles. All tiles have the same number of tokens: where the tokens don't
+ * divide evenly, the last tile begins among those of the one before. */
 KERNELS_ALWAYS_INLINE void tiles_walk(const struct kernel_matmul *a, enum quant_type type, int len,
                                       const struct tiles_part *part, int n_pair, int n_tile)
 {
-    _Alignas(64) float acc[TILES_GROUPS * TILES_TOKENS][LANES]; /* of a group beside each other, tile by tile */
+    _Alignas(64) float acc[TILES_GROUPS * TILES_TOKENS][LANES]; /* those of a group lie together, tile by tile */
     int n = (part->n_tok + n_pair * n_tile - 1) / (n_pair * n_tile), n_acc = n_pair * n_tile * n,
         last = part->n_tok - n;
     struct tiles_work k;

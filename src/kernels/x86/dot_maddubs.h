@@ -46,8 +46,9 @@ static inline vi dot_scale(vi bytes, int i, enum quant_type type)
     return vi_sar16(vi_shuffle8(bytes, vi_mask16(high[i])), 8);
 }
 
-/* What dot_scaled takes away from the codes. Sums of Q6_K begin at what that comes to, word by word: without it a sum
- * over two vectors fills a word, with it one over four fits, and what wraps on the way comes back. */
+/* What dot_scaled subtracts from the codes. Q6_K's sums begin at -dot_offset times the sum of activations, word by
+ * word: without that, a sum over two vectors fills a word; with it, a sum over four fits, and one that wraps on the way
+ * comes back. */
 static inline int dot_offset(enum quant_type type)
 {
     return type == QUANT_Q6_K ? 32 : 0;
@@ -67,7 +68,7 @@ static inline void dot_start(enum quant_type type, const int16_t sum[16], const 
 /* MXFP4's values are -12..12: plus this they are codes of five bits. */
 enum { DOT_MXFP4_PLUS = 12 };
 
-/* Rearranges two neighbouring vectors of weights as they lie unpacked. */
+/* Puts two neighbouring vectors of weights into the form in which they lie unpacked. */
 static inline void dot_arrange(vi w[2], enum quant_type type)
 {
     for (int i = 0; i < 2 && type == QUANT_MXFP4; i++)
@@ -80,8 +81,8 @@ KERNELS_ALWAYS_INLINE vi dot_codes(const struct r16_src *src, int i)
     return src->type == QUANT_MXFP4 ? r16_vec_plus(src, i, DOT_MXFP4_PLUS) : r16_vec(src, i);
 }
 
-/* Vectors of codes of so many bits whose sums begin at 0 and fit a word: of g vectors they are at most 2 g (2^bits - 1)
- * 127, which is 30480 for 4 bits and 8, 31496 for 5 and 4. */
+/* How many vectors of codes can be summed in words from 0 on: a sum over g vectors is at most 2 g (2^bits - 1) 127,
+ * which is 30480 for 4 bits and 8 vectors, and 31496 for 5 bits and 4 vectors. */
 static inline int dot_fit(int bits)
 {
     return bits <= 4 ? 8 : 4;
@@ -138,8 +139,8 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const v
     }
 }
 
-/* The same for one token and the sub-blocks from src's on that share bytes, four or two: activations are 32 and starts
- * 2 apart. */
+/* The same for one token and the sub-blocks, four or two from src's on, that share bytes: their activations are 32
+ * apart, their starts 2. */
 KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r16_kinds k, const vi scale[4],
                                      const int8_t *const q[], const int32_t *const start[],
                                      struct r16_prefetch *prefetch, int n_tok)
@@ -165,13 +166,13 @@ KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r
     }
 }
 
-/* What dot_plain's codes are larger than the weights. */
+/* How much larger dot_plain's codes are than the weights. */
 static inline int dot_offset_32(enum quant_type type)
 {
     return type == QUANT_MXFP4 ? DOT_MXFP4_PLUS : r16_offset32(type);
 }
 
-/* Where dot_plain begins, as dot_start has it, and dot_int8: at 0. */
+/* Where the sums of dot_plain begin, word by word as in dot_start. Those of dot_int8 begin at 0. */
 static inline vi dot_start_32(enum quant_type type, const int16_t *sum, const int16_t *parts)
 {
     (void)sum;

@@ -31,7 +31,8 @@ enum { DOT_PANELS = TILE > 4 ? R16_PANELS_ALL : R16_PANELS_COSTLY };
 enum { DOT_Q6K_UNPACK_FROM = TILE + 1 };         /* fewest tokens for which Q6_K is unpacked once */
 enum { DOT_PAIRS_TOKENS = TILE > 4 ? TILE : 0 }; /* most for which dot_kinds takes two sub-blocks */
 
-/* Rearranges two neighbouring vectors of weights as they lie unpacked: dot_int8 takes signed ones plus 128. */
+/* Puts two neighbouring vectors of weights into the form in which they lie unpacked: signed ones plus 128, for
+ * dot_int8. */
 static inline void dot_arrange(vi w[2], enum quant_type type)
 {
     if (type == QUANT_Q8_0 || type == QUANT_IQ4_NL || type == QUANT_MXFP4 || type == QUANT_IQ4_XS)
@@ -39,8 +40,8 @@ static inline void dot_arrange(vi w[2], enum quant_type type)
             w[i] = vi_xor(w[i], vi_set1((int32_t)0x80808080));
 }
 
-/* Whether sums over four vectors of codes of so many bits fit words, and are scaled as such. Four bits are of
- * sub-blocks of 32, whose two sums take one multiplication of 32 bits where registers hold both, and two of words. */
+/* Whether sums over four vectors of codes fit words and are scaled as words. Codes of four bits have sub-blocks of 32:
+ * where registers hold both of its sums, one multiplication of 32 bits takes the place of two of words. */
 static inline bool dot_in_words(enum quant_type type)
 {
     int bits = r16_n_bit(type);
@@ -122,7 +123,7 @@ static inline void dot_start(enum quant_type type, const int16_t sum[16], const 
     __m256i a = _mm256_unpacklo_epi16(low, high), b = _mm256_unpackhi_epi16(low, high);
     _mm256_storeu_si256((__m256i *)start, _mm256_permute2x128_si256(a, b, 0x20));
     _mm256_storeu_si256((__m256i *)(start + 8), _mm256_permute2x128_si256(a, b, 0x31));
-    if (TILE > 4) /* they are broadcast from memory: compilers would shuffle lanes out of registers */
+    if (TILE > 4) /* so that they are broadcast from memory; compilers would shuffle lanes of registers instead */
         __asm__("" : "+m"(*(int32_t(*)[16])start));
 }
 
@@ -156,9 +157,8 @@ KERNELS_ALWAYS_INLINE void dot_scaled_half(vi s[], const struct r16_src *src, in
 KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const vi scale[2], const int8_t *const q[],
                                       const int32_t *const start[], int n_tok)
 {
-    bool is_one =
-        r16_subs_of_32(src->type) && !dot_in_words(src->type); /* the scales are one, and so can be the sums */
-    if (TILE <= 4) {                                           /* 16 registers have no room for both halves */
+    bool are_added = r16_subs_of_32(src->type) && !dot_in_words(src->type); /* the halves' sums: they have one scale */
+    if (TILE <= 4) { /* 16 registers have no room for both halves */
         dot_scaled_half(s, src, 0, scale[0], q, start, n_tok);
         dot_scaled_half(s, src, 4, scale[1], q, start, n_tok);
         return;
@@ -172,14 +172,14 @@ KERNELS_ALWAYS_INLINE void dot_scaled(vi s[], const struct r16_src *src, const v
     dot_halves(low, high, src, false, q, n_tok);
     KERNELS_UNROLL
     for (int t = 0; t < n_tok; t++)
-        if (is_one)
+        if (are_added)
             s[t] = dot_add_scaled(s[t], vi_add(low[t], high[t]), scale[0], src->type);
         else
             s[t] = dot_add_scaled(dot_add_scaled(s[t], low[t], scale[0], src->type), high[t], scale[1], src->type);
 }
 
-/* The same for sub-blocks that share bytes, four for one token or two for up to DOT_PAIRS_TOKENS: src's is kind 0,
- * activations are 32 and starts 2 apart. */
+/* The same for sub-blocks that share bytes, four for one token or two for up to DOT_PAIRS_TOKENS. src's is kind 0;
+ * their activations are 32 apart, their starts 2. */
 KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r16_kinds k, const vi scale[4],
                                      const int8_t *const q[], const int32_t *const start[],
                                      struct r16_prefetch *prefetch, int n_tok)
@@ -209,7 +209,8 @@ KERNELS_ALWAYS_INLINE void dot_kinds(vi s[], const struct r16_src *src, struct r
         s[t] = dot_add_scaled(s[t], part[c][t], scale[c], src->type);
 }
 
-/* Where dot_int8 and dot_plain begin: the first makes weights unsigned by adding 128, which this takes back. */
+/* Where the sums of dot_int8 and dot_plain begin. The former adds 128 to make weights unsigned, which this subtracts
+ * again. */
 static inline vi dot_start_32(enum quant_type type, const int16_t *sum, const int16_t *parts)
 {
     (void)parts;

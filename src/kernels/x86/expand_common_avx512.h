@@ -5,13 +5,13 @@
 #include "kernels/kernels_internal.h"
 #include "kernels/x86/lanes_avx512.h"
 
-/* Bytes a or, where the byte of `signs` has the bit of `bit`, twice - a. */
+/* Each byte of a, or twice - a where the byte of `signs` has the bit that is set in `bit`. */
 static inline vi ex_reflect(vi a, vi signs, vi bit, vi twice)
 {
     return _mm512_mask_sub_epi8(a, _mm512_test_epi8_mask(signs, bit), twice, a);
 }
 
-/* quant_nvfp4_scale of each lane: shifted into place, the bits are a float 2^120 too small. */
+/* quant_nvfp4_scale of each lane: shifted into place, the bits are a float 2^120 too small; the scale is half of it. */
 static inline vf ex_nvfp4_scale(vi s)
 {
     __m512 scale = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_and_si512(s, _mm512_set1_epi32(127)), 20));

@@ -6,8 +6,8 @@
 #include "kernels/x86/lanes_avx2.h"
 #include "kernels/body/expand_words.h"
 
-/* A grid, its entries expanded to bytes: they are loaded one by one, which takes half of the time of gathering words.
- */
+/* A grid with its entries expanded to bytes. They are loaded one by one, in half of the time that gathering words
+ * takes. */
 struct ex_grid {
     union {
         uint64_t of_8[2048];
@@ -42,7 +42,7 @@ KERNELS_ALWAYS_INLINE void ex_put_indices(struct ex_entries *out, vi first, vi s
 {
     _mm256_store_si256((__m256i *)out->index[0], first);
     _mm256_store_si256((__m256i *)out->index[1], second);
-    __asm__("" : "+m"(*out)); /* they are loaded one by one: compilers would take them out of vectors */
+    __asm__("" : "+m"(*out)); /* so that they are loaded one by one; compilers would extract them from vectors */
 }
 
 KERNELS_ALWAYS_INLINE void ex_lookup9(struct ex_entries *out, const struct ex_grid *grid, const vi words[2])
@@ -96,7 +96,7 @@ KERNELS_ALWAYS_INLINE vi ex_entry4(const struct ex_grid *grid, const struct ex_e
     return _mm256_setr_m128i(_mm_unpacklo_epi64(two[0], two[1]), _mm_unpacklo_epi64(two[2], two[3]));
 }
 
-/* Bytes a or, where the byte of `signs` has the bit of `bit`, twice - a. */
+/* Each byte of a, or twice - a where the byte of `signs` has the bit that is set in `bit`. */
 static inline vi ex_reflect(vi a, vi signs, vi bit, vi twice)
 {
     vi minus = _mm256_cmpeq_epi8(_mm256_and_si256(signs, bit), bit);
@@ -104,7 +104,7 @@ static inline vi ex_reflect(vi a, vi signs, vi bit, vi twice)
     return _mm256_add_epi8(_mm256_xor_si256(a, minus), _mm256_and_si256(minus, plus_one));
 }
 
-/* quant_nvfp4_scale of each lane: shifted into place, the bits are a float 2^120 too small. */
+/* quant_nvfp4_scale of each lane: shifted into place, the bits are a float 2^120 too small; the scale is half of it. */
 static inline vf ex_nvfp4_scale(vi s)
 {
     __m256 scale = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_and_si256(s, _mm256_set1_epi32(127)), 20));

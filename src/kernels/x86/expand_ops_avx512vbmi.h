@@ -7,8 +7,8 @@
 #include "kernels/kernels_internal.h"
 #include "kernels/x86/expand_common_avx512.h"
 
-/* Byte k of each lane: eight bits of the lane from the one on that byte k of `from` names; behind its end are
- * another's. */
+/* Byte k of each lane: eight bits of the lane, from the bit on that byte k of `from` names; beyond the lane's end come
+ * another lane's. */
 KERNELS_ALWAYS_INLINE vi ex_bits_from(vi x, uint32_t from)
 {
     return _mm512_multishift_epi64_epi8(_mm512_set1_epi64((int64_t)((from + 0x20202020ull) << 32 | from)), x);
@@ -19,7 +19,8 @@ KERNELS_ALWAYS_INLINE vi ex_spread(vi x, int i)
     return ex_bits_from(x, 0x08080808u * (unsigned)i);
 }
 
-/* Permutations of 64 bytes go by the lowest six bits of an index, some of which are the next weights'. */
+/* A permutation of 64 bytes uses the lowest six bits of an index, some of which belong to the next weights; so the
+ * table is repeated for all of their values. */
 KERNELS_ALWAYS_INLINE vi ex_levels2(vi entry, int i, const uint8_t levels[16])
 {
     return _mm512_permutexvar_epi8(ex_bits_from(entry, 0x06040200u + 0x08080808u * (unsigned)i), vi_bcast(levels));
@@ -31,7 +32,7 @@ KERNELS_ALWAYS_INLINE vi ex_levels4(vi entry, int i, const uint8_t levels[16])
 }
 #include "kernels/body/expand_entries.h"
 
-/* Entries' bytes apart. */
+/* A grid's entries, their low and high bytes apart. */
 struct ex_grid {
     _Alignas(64) uint8_t low[2048], high[2048];
 };
@@ -47,8 +48,8 @@ KERNELS_ALWAYS_INLINE void ex_grid_open(struct ex_grid *grid, const uint16_t *en
     }
 }
 
-/* Bytes of a table of n (a power of two from 128 to 2048): a tree of choices by the bits of the index, the eighth the
- * highest of `low` and the next the lowest of `high`. */
+/* Bytes of a table of n (a power of two from 128 to 2048): a tree of choices by bits of the index. The eighth is the
+ * highest of `low`, the ninth the lowest of `high`. */
 KERNELS_ALWAYS_INLINE vi ex_bytes_128(const uint8_t *table, vi low, vi high)
 {
     (void)high;

@@ -21,7 +21,7 @@ typedef struct {
 enum { LANES = 16 };    /* rows of a pair of vectors */
 enum { PEAK_TILE = 6 }; /* pairs of sums that keep the units busy and fit the registers */
 
-/* NAME(a, b) of both halves */
+/* Defines name(a, b), an operation on both halves. */
 #define LANES_OF_TWO(type, name, operation)                                                                            \
     static inline type name(type a, type b)                                                                            \
     {                                                                                                                  \
@@ -66,7 +66,7 @@ LANES_OF_TWO(vi, vi_mul, _mm256_mullo_epi32)
 LANES_OF_TWO(vi, vi_mul16, _mm256_mullo_epi16) /* of words, as words */
 LANES_OF_TWO(vi, vi_madd16, _mm256_madd_epi16)
 LANES_OF_TWO(vi, vi_maddubs, _mm256_maddubs_epi16) /* of unsigned and signed bytes */
-/* What a lane's activations are, as an operand of assembly. */
+/* A lane's four activations, as an operand of assembly. */
 struct four_bytes {
     int8_t byte[4];
 };

@@ -4,7 +4,7 @@
 
 #include "kernels/body/tiles_template.h"
 
-/* Few tokens don't pay for the expansion of weights, nor for tiles. */
+/* With few tokens, neither expanding weights nor using tiles pays. */
 #define K(name, type, len)                                                                                             \
     void matmul_##type##_amx(const struct kernel_matmul *a)                                                            \
     {                                                                                                                  \
@@ -16,8 +16,7 @@
 KERNELS_R16_LIST(K)
 #undef K
 
-/* Four results at a time, as products have them (tiles_template.h). Operands with other bits than zeros, by which the
- * unit's speed depends. */
+/* Four results at a time, as in tiles_template.h. Operands aren't zeros, as the unit's speed depends on their bits. */
 int64_t peak_tiles_amx(int64_t n_round)
 {
     enum { SIDE = 16, DEPTH = 64, N_RESULT = 4 };

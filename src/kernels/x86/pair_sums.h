@@ -15,7 +15,7 @@ static inline void pair_sums(const int16_t x[16], int16_t out[8])
     _mm_storeu_si128((__m128i *)out, _mm_packs_epi32(low, high));
 }
 
-/* Of sums of the elements that are 0 to 3 modulo 4. */
+/* The sums, from those over the elements 0, 1, 2 and 3 of every four. */
 static inline struct v16_sums sums_of_four(__m128i s)
 {
     __m128i pairs = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));

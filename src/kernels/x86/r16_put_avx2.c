@@ -4,7 +4,7 @@
 
 #include "kernels/x86/kernels_x86.h"
 
-/* 16 bytes of a row and of the fourth after it */
+/* 16 bytes of a row, and of the fourth row after it */
 static inline __m256i load(const uint8_t *p, size_t row)
 {
     return _mm256_loadu2_m128i((const __m128i *)(const void *)(p + 4 * row), (const __m128i *)(const void *)p);
@@ -15,7 +15,7 @@ static inline void store(uint8_t *p, __m256i a)
     _mm256_storeu_si256((__m256i *)(void *)p, a);
 }
 
-/* A quad of eight rows: transposed in each half, four rows' dwords are in the order of the rows. */
+/* Packs a quad of eight rows. The lower halves of vectors have the first four rows, the upper halves the others. */
 static inline void put_quad(uint8_t *const dst[4], size_t half, const uint8_t *src, size_t row)
 {
     __m256i a = load(src, row), b = load(src + row, row), c = load(src + 2 * row, row), d = load(src + 3 * row, row);

@@ -7,6 +7,7 @@
 
 #include "kernels/x86/lanes_avx512.h"
 
+/* What is broadcast, as operands of assembly. */
 struct vnni_bytes4 {
     int8_t b[4];
 };
