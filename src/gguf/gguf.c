@@ -18,7 +18,7 @@ static err_code open_file(struct gguf *g, uint64_t file, const char *path, struc
     f->path = arena_strndup(&g->arena, path, strlen(path));
     if (!f->path)
         return err_nomem(e, strlen(path), "a path");
-    int fd = file_open(path, O_RDONLY | O_NONBLOCK, 0); /* of a FIFO, too, without waiting for a writer */
+    int fd = file_open(path, O_RDONLY | O_NONBLOCK, 0); /* opens FIFOs, too, without waiting for a writer */
     if (fd < 0)
         return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     struct stat st;
@@ -35,7 +35,7 @@ static err_code open_file(struct gguf *g, uint64_t file, const char *path, struc
     return code;
 }
 
-/* Room for n files; the one that there may be becomes number `no`. */
+/* Makes room for n files. The one that was opened first, if any, becomes number `no`. */
 static err_code alloc_files(struct gguf *g, uint64_t no, uint64_t n, struct err *e)
 {
     struct gguf_file *files = arena_calloc(&g->arena, (size_t)n, sizeof *files);
@@ -59,7 +59,7 @@ static err_code split_key(const struct gguf_file *f, const char *key, uint64_t f
     return ERR_OK;
 }
 
-/* `path` names part `no` of `n`; writes the path of part `want` to `out`, as long as `path`. */
+/* Writes the path of part `want` of n to `out`, which has the length of `path`, the path of part `no`. */
 static err_code sibling_path(const char *path, uint64_t no, uint64_t n, uint64_t want, char *out, struct err *e)
 {
     char suffix[SPLIT_SET_SUFFIX_BYTES + 1];
@@ -76,6 +76,7 @@ static err_code sibling_path(const char *path, uint64_t no, uint64_t n, uint64_t
     return ERR_OK;
 }
 
+/* Whether a file's metadata says that it is the part that its name says it is. */
 static err_code check_part(const struct gguf_file *f, uint64_t no, uint64_t n, struct err *e)
 {
     uint64_t f_no, f_n;
@@ -194,7 +195,7 @@ err_code gguf_open_memory(struct gguf **out, const void *bytes, size_t n, const 
         code = err_nomem(e, strlen(name), "a name");
         goto out;
     }
-    /* Nothing of the caller's bytes is kept: the parser copies what the view shows. */
+    /* No pointer to the caller's bytes is kept: the parser copies what the view shows. */
     struct gguf_source src = {.fd = -1, .bytes = n ? bytes : "", .n_bytes = n};
     TRY_OUT(gguf_parse(&g->files[0], &src, &g->arena, &g->totals, e));
     TRY_OUT(split_key(&g->files[0], "split.count", 1, GGUF_MAX_FILES, &n_parts, e));

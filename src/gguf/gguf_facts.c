@@ -18,7 +18,7 @@ const char *gguf_use_name(enum gguf_use use)
     return names[use];
 }
 
-/* An integer of the architecture ("ARCH.SUFFIX"); *out stays when it is absent. */
+/* Reads an integer key of the architecture ("ARCH.SUFFIX"); leaves *out unchanged when it is absent. */
 static err_code arch_u32(const struct gguf *g, const struct model_facts *f, const char *suffix, uint32_t *out,
                          struct err *e)
 {
@@ -74,7 +74,7 @@ static bool split_name(const char *name, uint32_t *layer, const char **rest)
     return true;
 }
 
-/* Whether REST is FFN_{gate,up,down,gate_up}SUFFIX and then a dot; FFN's part ("gate", ...) to *part. */
+/* Whether `rest` begins with "ffn_", one of the parts, `suffix` and a dot. *part becomes the part. */
 static bool is_ffn_part(const char *rest, const char *suffix, const char **part)
 {
     static const char *const parts[] = {"gate_up", "gate", "up", "down"};
@@ -142,7 +142,7 @@ const struct gguf_tensor *gguf_ngram_table(const struct gguf *g)
                                                                  : NULL;
 }
 
-/* Of a table of n-grams a token reads a row for each of its heads. */
+/* Counts a table of n-grams apart from the embedding. A token reads one row of it for each head. */
 static err_code add_ngrams(struct model_facts *f, const struct gguf *g, struct err *e)
 {
     const struct gguf_tensor *t = gguf_ngram_table(g);
@@ -154,7 +154,7 @@ static err_code add_ngrams(struct model_facts *f, const struct gguf *g, struct e
     uint64_t n_head = most_tokens > 1 ? (uint64_t)(most_tokens - 1) * per_length : 0;
     f->ngram_bytes = t->n_bytes;
     f->use_bytes[GGUF_USE_EMBEDDING] -= t->n_bytes;
-    if (n_head > 1 && n_head < t->ne[1]) /* one row was counted */
+    if (n_head > 1 && n_head < t->ne[1]) /* one row has been counted */
         f->token_use_bytes[GGUF_USE_EMBEDDING] += t->n_bytes / t->ne[1] * (n_head - 1);
     return ERR_OK;
 }
@@ -212,7 +212,7 @@ static err_code count_types(struct model_facts *f, const struct gguf *g, struct 
         size_t k = 0;
         while (k < f->n_types && f->types[k].type_id != t->type_id)
             k++;
-        if (k == MAX_TYPES) /* a file made of unknown types */
+        if (k == MAX_TYPES) /* there are not so many: the file invents some */
             return err_set(e, ERR_LIMIT, "%s: tensor \"%s\" has type %" PRIu32 "; more than %d types are refused",
                            gguf_file_path(g, t->file), gguf_show(t->name, strlen(t->name)).s, t->type_id, MAX_TYPES);
         if (k == f->n_types)
@@ -265,8 +265,9 @@ static void widen(uint32_t *min, uint32_t *max, uint32_t v)
     *max = v > *max ? v : *max;
 }
 
-/* Decoding a token reads all that plain decoding uses, except: of the embedding one row (a tied one is read
- * whole, as the output matrix), and of a layer's routed experts n_expert_used, each with its adjugate. */
+/* Decoding a token reads everything but layers for multi-token prediction, with two exceptions: one row of the
+ * embedding (a tied one is also read whole, as the output matrix), and n_expert_used routed experts of each layer, each
+ * with its adjugate. */
 static void sum_layers(struct model_facts *f, const uint32_t *n_expert_used)
 {
     for (uint32_t i = 0; i < f->n_layer; i++) {

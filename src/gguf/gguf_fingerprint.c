@@ -25,7 +25,7 @@ static uint64_t mix_value(uint64_t h, const struct gguf_value *v)
         return gguf_mix(h, v->str.s, v->str.n);
     if (v->type == GGUF_ARRAY)
         return gguf_mix(h, v->arr.data, (size_t)v->arr.n * gguf_value_type_bytes(v->arr.type));
-    return mix_number(h, v->type == GGUF_BOOL ? v->u & 1 : v->u); /* all plain values share their place */
+    return mix_number(h, v->type == GGUF_BOOL ? v->u & 1 : v->u); /* all scalars share a union */
 }
 
 /* The keys of the architecture: "ARCH.attention.sliding_window" and so on. */

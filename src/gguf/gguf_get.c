@@ -49,7 +49,7 @@ bool gguf_value_u64(const struct gguf_value *v, uint64_t *out)
     }
 }
 
-/* What a message calls the value's type: "string", "array of u32". */
+/* Says that a value has the wrong type: "string", "array of u32". */
 static err_code wrong_type(const struct gguf *g, const char *key, const struct gguf_value *v, const char *expected,
                            struct err *e)
 {

@@ -8,7 +8,7 @@ struct gguf_index_slot {
     const char *name; /* NULL: free */
     size_t n;
     uint64_t hash;
-    int64_t number;
+    int64_t number; /* what the caller gave with the name */
 };
 
 /* The slot that holds the name, or the free one where it belongs. At least one slot is free. */

@@ -17,13 +17,13 @@ struct reader {
     const char *path;
     struct gguf_source src;
     uint8_t *own;          /* WINDOW_BYTES, when read from a descriptor */
-    const uint8_t *window; /* the file's bytes [window_off, window_off + n_window) */
+    const uint8_t *window; /* bytes [window_off, window_off + n_window) of the file */
     uint64_t window_off, n_window;
-    uint64_t pos; /* of the next byte, from the start of the file */
+    uint64_t pos; /* the next byte, from the start of the file */
     char *small;  /* arena memory where small values go next, n_small bytes of it left */
     size_t n_small;
     struct arena *arena;
-    struct gguf_totals *totals; /* of the files before, and the counts of this one */
+    struct gguf_totals *totals; /* counts of the files before this one and of this one */
     struct err *e;
     char where[160]; /* what is being read, for messages */
 };
@@ -99,7 +99,7 @@ static err_code take(struct reader *r, void *dst, uint64_t n)
     return ERR_OK;
 }
 
-/* n elements of at least min_bytes each must fit in what is left: no count is believed before. */
+/* Checks that n elements of at least min_bytes each fit into what is left of the file. No count is used before that. */
 static err_code check_count(struct reader *r, uint64_t n, uint64_t min_bytes, const char *what)
 {
     uint64_t rest = r->src.n_bytes - r->pos;
@@ -110,7 +110,7 @@ static err_code check_count(struct reader *r, uint64_t n, uint64_t min_bytes, co
     return ERR_OK;
 }
 
-/* The same of what has a limit; *total: how many there were before. */
+/* The same for things whose number is limited over all files of a model; *total: how many there were before. */
 static err_code add_count(struct reader *r, uint64_t *total, uint64_t n, uint64_t min_bytes, uint64_t limit,
                           const char *what)
 {
@@ -164,7 +164,7 @@ static err_code read_string(struct reader *r, struct gguf_string *out)
     return take(r, s, n);
 }
 
-/* Keys and tensor names: not empty, not longer than max, without NUL. */
+/* Reads a key or a tensor's name, which has 1 to max bytes and no NUL. */
 static err_code read_name(struct reader *r, uint64_t max, struct gguf_string *out)
 {
     uint64_t at = r->pos;
@@ -177,7 +177,7 @@ static err_code read_name(struct reader *r, uint64_t max, struct gguf_string *ou
     return ERR_OK;
 }
 
-/* n bools that were read from byte `at`. */
+/* Checks n bools that were read from byte `at` on. */
 static err_code check_bools(struct reader *r, const uint8_t *b, uint64_t n, uint64_t at)
 {
     for (uint64_t i = 0; i < n; i++)
@@ -305,7 +305,7 @@ static err_code read_kv(struct reader *r, struct gguf_file *f, uint64_t i)
     }
 }
 
-/* Fills info and n_bytes from the shape; a type that quant/ does not know keeps NULL. */
+/* Sets info and n_bytes. Of a type that quant/ doesn't know, info stays NULL. */
 static err_code size_tensor(struct reader *r, struct gguf_tensor *t)
 {
     uint64_t n = 1;

@@ -100,7 +100,7 @@ static err_code put_array(struct bytes *b, const struct gguf_value *v, int depth
     return bytes_add(b, v->arr.data, (size_t)v->arr.n * gguf_value_type_bytes(v->arr.type), e);
 }
 
-/* A copy of the name, which must be new in the index. */
+/* Copies a name, which must not be in the index yet, and adds it there. */
 static err_code keep_name(struct gguf_writer *w, struct gguf_index *ix, const char *name, size_t max, int64_t number,
                           char **out)
 {
@@ -316,7 +316,7 @@ err_code gguf_writer_head(struct gguf_writer *w, void **out, size_t *n, struct e
     return ERR_OK;
 }
 
-enum { PIECE_BYTES = 4 << 20 }; /* of a tensor that is filled: about as much at a time, in whole rows */
+enum { PIECE_BYTES = 4 << 20 }; /* about as much of a tensor is filled at a time, in whole rows */
 
 static err_code write_filled(const struct writer_tensor *t, struct sink *s, struct err *e)
 {

@@ -6,19 +6,19 @@
 #include "base/mem.h"
 
 /* R16 stores, for each group of 16 rows, the dwords of the rows' blocks transposed (one 64-byte vector holds
- * one dword of each row, row i in lane i), and what is no whole dword (the scale of blocks whose size is not
+ * one dword of each row, row i in lane i), and what isn't a whole dword (the scale of blocks whose size is not
  * a multiple of four) in a tail behind them:
  *
  *   group: [the rows' heads, one vector,] for each block { n_vec vectors, 16 tails of tail_bytes }
  *
- * Tails behind each block, though they leave half of the vectors across two cache lines, and not behind the group: a
- * second stream of reads halves the speed of the first on some processors (docs/experiments.md).
+ * Tails lie behind each block and not behind the group, although half of the vectors then cross cache lines: a second
+ * stream of reads halves the speed of the first on some processors (docs/experiments.md).
  * A type's entry lists which dword of the block, by its byte offset, each vector holds. */
 enum { MAX_VEC = 4 * LAYOUT_MAX_QUAD, MAX_BLOCK = 4 * MAX_VEC + 2, PREFETCH_BYTES = 2048 };
 
 struct r16 {
-    int n_vec;                /* vectors a block; 0: the type has no R16 */
-    int tail_off, tail_bytes; /* of the tail in the block */
+    int n_vec;                /* vectors of a block; 0: the type has no R16 */
+    int tail_off, tail_bytes; /* where a block has its tail, and the tail's size */
     uint8_t off[MAX_VEC];     /* byte offsets of the dwords in the block */
 };
 
@@ -35,7 +35,7 @@ struct r16 {
 /* Q3_K, the same: a dword of hmask, the one of qs's first half that it completes, and in the end the second half. */
 #define Q3_USE(i) (i) * 4, 32 + (i)*4
 
-/* All others are in the order of their bytes, as quant/blocks.h has them. What a block's sums need first stands first,
+/* All others are in the order of their bytes, as quant/blocks.h has them. What a kernel needs first comes first,
  * because processors prefetch memory that is read from front to back. */
 static const struct r16 r16_types[QUANT_MAX_ID] = {
     [QUANT_Q4_0] = {4, 0, 2, {RUN4(2)}},
@@ -112,8 +112,8 @@ typedef uint32_t u32x4 __attribute__((vector_size(16)));
 #define SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (u32x4){i, j, k, l})
 #endif
 
-/* Quads that together have all dwords. A dword that is in no quad yet begins one, or stands as near to its begin as
- * possible. */
+/* Divides a block into quads (four dwords in a row), which together have all dwords. A dword that is in no quad yet
+ * begins one, or comes as early in it as possible. */
 static struct layout_quads r16_quads(const struct r16 *r)
 {
     struct layout_quads p = {0};
@@ -170,7 +170,7 @@ static void put_quads(const struct layout_quads *p, uint8_t *dst, const uint8_t 
 }
 
 /* Packs the tails, n bytes each, of n_block blocks of 16 rows, eight bytes a store. n is a constant where this is
- * inlined, so that copying n bytes is no call. */
+ * inlined, so that copying n bytes isn't a call. */
 static inline void put_tails(uint8_t *dst, const uint8_t *src, size_t row, size_t block, size_t n_block, size_t n)
 {
     for (size_t b = 0; b < n_block; b++, src += block, dst += LAYOUT_R16_ROWS * block)

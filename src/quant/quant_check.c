@@ -5,9 +5,9 @@
 
 #include "quant/blocks.h"
 
-static const float max_scale = 1024;
+static const float max_scale = 1024; /* scales above this are absurd */
 
-/* Where blocks have scales in half precision; n 0: they have none. */
+/* Where a type's blocks have scales in half precision; n 0: they have none. */
 struct halves {
     uint8_t n, off[2];
 };
@@ -39,11 +39,11 @@ static const struct halves halves[QUANT_MAX_ID] = {
 #undef ONE
 #undef TWO
 
-static void count(struct quant_check *c, float value, float most)
+static void count(struct quant_check *c, float scale)
 {
     c->n_scale++;
-    c->n_nan += !isfinite(value);
-    c->n_absurd += isfinite(value) && fabsf(value) > most;
+    c->n_nan += !isfinite(scale);
+    c->n_absurd += isfinite(scale) && fabsf(scale) > max_scale;
 }
 
 static void check_halves(const struct halves *h, size_t block_bytes, const uint8_t *p, size_t n_bytes,
@@ -51,10 +51,11 @@ static void check_halves(const struct halves *h, size_t block_bytes, const uint8
 {
     for (size_t i = 0; i < n_bytes; i += block_bytes)
         for (int k = 0; k < h->n; k++)
-            count(c, quant_half_to_float(quant_load16(p + i + h->off[k])), max_scale);
+            count(c, quant_half_to_float(quant_load16(p + i + h->off[k])));
 }
 
-/* Floats, of which `exponent` has the bits of the exponent, and `most` are those of the largest that is believed. */
+/* Checks floats of `stride` bytes by their upper 16 bits. exponent: the bits of the exponent, which are all set in NaNs
+ * and infinities; most: the largest that are not absurd. */
 static void check_words(const uint8_t *p, size_t n_bytes, uint16_t exponent, uint16_t most, int stride,
                         struct quant_check *c)
 {
@@ -79,7 +80,7 @@ static void check_mxfp4(const uint8_t *p, size_t n_bytes, struct quant_check *c)
     }
 }
 
-/* The scales have no sign, though there is a bit for it. */
+/* Scales have a bit for a sign, which must be clear. */
 static void check_nvfp4(const uint8_t *p, size_t n_bytes, struct quant_check *c)
 {
     enum { SIGN = 0x80, NOT_A_NUMBER = 0x7f };
@@ -98,7 +99,7 @@ static void check_iq1_m(const uint8_t *p, size_t n_bytes, struct quant_check *c)
     for (size_t i = 0; i < n_bytes; i += sizeof(struct block_iq1_m)) {
         struct block_iq1_m b;
         memcpy(&b, p + i, sizeof b);
-        count(c, quant_half_to_float(quant_iq1m_half(&b)), max_scale);
+        count(c, quant_half_to_float(quant_iq1m_half(&b)));
     }
 }
 
@@ -108,7 +109,7 @@ static void check_heads(const uint8_t *p, size_t n_bytes, size_t row_bytes, stru
     for (size_t i = 0; i < n_bytes; i += row_bytes) {
         float scale;
         memcpy(&scale, p + i, sizeof scale);
-        count(c, scale, max_scale);
+        count(c, scale);
     }
 }
 

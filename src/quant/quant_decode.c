@@ -35,7 +35,7 @@ void decode_bf16(const void *src, float *dst, int64_t n)
     }
 }
 
-/* The codes in 16 bytes that hold weights i and i + 16. */
+/* The codes of 32 weights: byte i has those of weights i and i + 16. */
 static inline void nibbles(const uint8_t qs[16], int codes[32])
 {
     for (int i = 0; i < 16; i++) {
@@ -128,7 +128,7 @@ void decode_mxfp4(const void *src, float *dst, int64_t n)
     }
 }
 
-/* In what follows `run` counts runs of 32 weights. */
+/* Below, `run` counts runs of 32 weights. */
 
 void decode_q2_k(const void *src, float *dst, int64_t n)
 {

@@ -12,7 +12,7 @@ static float half_at(const uint8_t *p)
     return quant_half_to_float(quant_load16(p));
 }
 
-/* Eight weights: scale times the values of a grid's entry, with signs. */
+/* Decodes eight weights: scale times the values of a grid's entry, with signs. */
 static void grid8(float *dst, uint16_t entry, int signs, float scale)
 {
     for (int i = 0; i < 8; i++)
@@ -77,7 +77,7 @@ void decode_iq3_s(const void *row, float *dst, int64_t n)
         }
 }
 
-/* Eight weights of IQ1: scale times a grid's entry moved by an eighth. */
+/* Decodes eight weights of IQ1: scale times the values of a grid's entry, which are shifted by an eighth. */
 static void grid_iq1(float *dst, int index, bool down, float scale)
 {
     for (int i = 0; i < 8; i++)
@@ -103,7 +103,7 @@ void decode_iq1_m(const void *row, float *dst, int64_t n)
         }
 }
 
-/* n_byte bytes of `n_digit` ternary digits each. */
+/* Decodes n_byte bytes of n_digit ternary digits each: all bytes' first digits, then their second ones, and so on. */
 static float *ternary(float *dst, const uint8_t *qs, int n_byte, int n_digit, float d)
 {
     for (int digit = 0, power = 1; digit < n_digit; digit++, power *= 3)

@@ -76,7 +76,7 @@ void quant_tables_close(struct quant_tables **t)
     *t = NULL;
 }
 
-enum { RUN = 4096 }; /* weights whose importances are prepared together: a multiple of every block's length */
+enum { RUN = 4096 }; /* columns whose importances are prepared at a time: a multiple of every block's length */
 
 void quant_encode_rows(const struct quant_tables *t, const struct quant_info *q, const float *x,
                        const float *importance, void *rows, int64_t n, int64_t n_row)

@@ -17,24 +17,25 @@ enum { SUB = 32, MAX_GROUP = 8, N_SUB = QUANT_SUPER / SUB, MAX_CODE = 128 };
 
 /* A sub-block as it is stored. */
 struct choice {
-    int code, half; /* of the scale; of the seeds */
-    uint16_t seed[8];
+    int code, half;   /* code of its scale; which half of the seeds it uses */
+    uint16_t seed[8]; /* of each group of weights */
 };
 
 struct format {
-    int n_dim, n_seed, n_half; /* weights of a seed; halves of the seeds that sub-blocks choose from */
+    int n_dim, n_seed, n_half; /* weights of a seed; seeds in a half; halves that sub-blocks choose from */
     bool magnitudes;           /* seeds give magnitudes; signs are stored apart */
     int n_code, n_try;         /* codes of scales, and how many of them are tried */
-    int (*scale)(int code);
-    float typical; /* the best scale makes weights about as large as this, in the root of their mean square */
-    float stretch; /* for nearest_find */
-    void (*store)(void *block, int sub, const struct choice *c, const float *x);
+    int (*scale)(int code);    /* the scale of a code, in units of the row's */
+    float typical;             /* with the best scale, weights have about this root mean square */
+    float stretch;             /* for nearest_find */
+    void (*store)(void *block, int sub, const struct choice *c, const float *x); /* x: gives signs stored apart */
 };
 
+/* What a format's encoder looks up. */
 struct book {
     const struct format *format;
-    struct nearest points[2];  /* of each half of the seeds */
-    uint8_t by_size[MAX_CODE]; /* codes of scales, the smallest magnitude first */
+    struct nearest points[2];  /* the weights of all seeds, in each half */
+    uint8_t by_size[MAX_CODE]; /* codes of scales in the order of their magnitude */
 };
 
 struct kt_tables {
@@ -250,7 +251,7 @@ static struct choice choose(const struct book *b, const float *x, const float *w
 /* ---- a row --------------------------------------------------------------------------------------------------- */
 
 struct sums {
-    double xx, qq; /* of w weight^2, before and after */
+    double xx, qq; /* sums of w * weight^2 of the weights, and as they are decoded */
 };
 
 static void encode_block(const struct book *b, const float *x, const float *w, float d, uint8_t *block,

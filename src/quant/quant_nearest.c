@@ -8,7 +8,7 @@
 enum {
     MAX_DIM = 8,
     MAX_DEPTH = 6,
-    WAYS = 4,      /* children of a node: lanes of a vector */
+    WAYS = 4,      /* the children of a node, one in each lane of a vector */
     RUN = 4 * WAYS /* points that are compared together */
 };
 
@@ -18,10 +18,11 @@ typedef uint32_t byte_lanes __attribute__((vector_size(16)));
 
 /* ---- building ------------------------------------------------------------------------------------------------ */
 
+/* A tree that is being built. */
 struct build {
     struct nearest *t;
-    const int8_t *points;
-    uint16_t *order, *spare; /* ids of the points, and room for sorting them */
+    const int8_t *points;    /* [n][n_dim] */
+    uint16_t *order, *spare; /* the points' ids, in the order of the leaves; room for sorting them */
 };
 
 /* The box around points order[first..]; the dimension in which it is widest is returned. */
@@ -123,9 +124,10 @@ void nearest_close(struct nearest *t)
 /* ---- searching ----------------------------------------------------------------------------------------------- */
 
 struct search {
-    lanes at[MAX_DIM], w[MAX_DIM], w_box[MAX_DIM];
-    float least;
-    int found; /* where in ids, or -1 */
+    lanes at[MAX_DIM], w[MAX_DIM]; /* the coordinates searched for, and their weights */
+    lanes w_box[MAX_DIM];          /* the weights for distances from boxes, which are stretched */
+    float least;                   /* the least distance so far */
+    int found;                     /* index into ids of the point at that distance; -1: none */
 };
 
 struct open_node {
@@ -151,6 +153,7 @@ static inline lanes lane_bytes(byte_lanes b, int v)
     return __builtin_convertvector((int_lanes)(b << (24 - 8 * v)) >> 24, lanes);
 }
 
+/* Compares sixteen points with the best one so far. */
 static inline void look_at_run(const struct nearest *t, int n_dim, int run, struct search *s)
 {
     const uint32_t *p = t->points + run * n_dim * WAYS;
