@@ -1,6 +1,6 @@
 /* deepseek4 (DeepSeek V4): attention over a window and, in most layers, a compressed cache, whose entries stand for 4
- * or 128 positions, the former chosen by an index; hyper-connections; a shared expert and routed ones, in the first
- * layers chosen by the token itself. */
+ * or 128 positions, those of 4 chosen by an index; hyper-connections; a shared expert and routed ones, which in the
+ * first layers are chosen by the token's id. */
 #include <math.h>
 
 #include "model/loader.h"
@@ -49,7 +49,7 @@ static err_code load_ropes(struct loader *l, int64_t n_rot, struct err *e)
     return ERR_OK;
 }
 
-/* The positions for each entry of a layer's compressed cache; the file has a number for each layer and maybe more. */
+/* The positions for each entry of a layer's compressed cache. The file has a number for each layer, or more of them. */
 static err_code load_ratio(struct loader *l, int64_t layer, int64_t *ratio, struct err *e)
 {
     enum { SMALL = 4, LARGE = 128 };

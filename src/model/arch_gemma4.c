@@ -14,7 +14,7 @@ struct kind {
 
 struct gemma {
     struct kind global, windowed;
-    int64_t n_own_kv; /* layers from this one on use the cache of the last one before it of their kind */
+    int64_t n_own_kv; /* layers from this one on use the cache of the last layer of their kind before it */
 };
 
 static err_code load_kinds(struct loader *l, struct gemma *g, struct err *e)

@@ -4,7 +4,7 @@
 
 #include "model/loader.h"
 
-/* What Grok-1 has, whose files don't say it. */
+/* What Grok-1 has. Its files don't say it. */
 #define EMBED_SCALE 78.38367176906169f
 #define SCORE_SCALE 0.08838834764831845f
 #define SCORE_CAP   30

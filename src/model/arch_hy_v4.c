@@ -1,6 +1,6 @@
-/* hy_v4 (Hy 4): latent attention with sinks and a gate, of positions that an index chooses where the file has one, in
- * some layers for those behind them; residual streams that are not mixed; leading dense layers, sigmoid scores with a
- * bias for choosing, a shared expert, routed experts with limits. */
+/* hy_v4 (Hy 4): latent attention with sinks and a gate, to positions that an index chooses where the file has one, in
+ * some layers also for the layers after them; residual streams that are not mixed; leading dense layers, sigmoid scores
+ * with a bias for choosing, a shared expert, routed experts with limits. */
 #include "model/loader.h"
 
 static err_code load_attention_part(struct loader *l, int64_t i, struct attention *a, struct err *e)

@@ -135,7 +135,8 @@ static err_code negate(struct backend *device, const struct tensor *t, struct er
     return code;
 }
 
-/* Gives decays a bound. Files have `a` as decays without one take it; those with one take it with the other sign. */
+/* Gives decays a lower bound. Files have `a` as the formula without a bound takes it; the one with a bound takes it
+ * negated (backend.h, DELTA). */
 static err_code bound_decays(struct loader *l, int64_t layer, float bound, struct recurrent *r, struct err *e)
 {
     r->min_log_decay = bound;

@@ -6,7 +6,7 @@
 #include "gguf/gguf.h"
 #include "model/loader.h"
 
-/* Heads' logarithms of decays: those of ALiBi's slopes, which layers weaken one after the other. */
+/* The logarithms of the heads' decays: ALiBi's slopes, which become smaller from layer to layer. */
 static err_code load_decays(struct loader *l, int64_t layer, struct recurrent *r, struct err *e)
 {
     int64_t n = r->n_head_v, last = l->m->n_layer > 1 ? l->m->n_layer - 1 : 1;

@@ -4,7 +4,7 @@
 #include "gguf/gguf.h"
 #include "model/loader.h"
 
-/* The index, where the layer has one. */
+/* Loads the index, if the layer has one. */
 static err_code load_index(struct loader *l, int64_t layer, struct attention *a, struct err *e)
 {
     struct position_index *x = &a->index;

@@ -4,7 +4,7 @@
 #include "gguf/gguf.h"
 #include "model/loader.h"
 
-/* Layers that attend to everything rotate half of the elements that the file names, and they alone have divisors. */
+/* Layers that attend to everything rotate half as many elements as the file says, and only they have divisors. */
 static err_code halve_rope(struct loader *l, struct err *e)
 {
     struct rope_table *r = &l->m->ropes[0];

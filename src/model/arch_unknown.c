@@ -5,7 +5,7 @@
 #include "gguf/gguf.h"
 #include "model/loader.h"
 
-/* Kinds of models that this engine is not for, and llama.cpp's names of those that are of one. */
+/* Kinds of models that this engine doesn't run, and llama.cpp's names for their architectures. */
 static const struct {
     const char *archs, *what;
 } kinds[] = {

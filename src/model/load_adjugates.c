@@ -1,4 +1,4 @@
-/* Small experts of which each stands beside a few routed ones: they are all in slots from the beginning. */
+/* Adjugates, small experts that a few routed ones share (GroveMoE). All of them are in slots from the beginning. */
 #include "gguf/gguf.h"
 #include "model/loader.h"
 
@@ -14,7 +14,7 @@ static err_code load_number(struct loader *l, const struct moe_layer *y, int64_t
     return ERR_OK;
 }
 
-/* Reads one of their matrices into all slots. */
+/* Reads a matrix of all adjugates into their slots. */
 static err_code fill(struct loader *l, const struct model_adjugates *x, const struct gguf_tensor *t,
                      enum expert_matrix matrix, struct err *e)
 {
@@ -80,6 +80,6 @@ err_code load_adjugates(struct loader *l, int64_t layer, struct moe_layer *y, st
     y->n_ff_adjugate = shape.n_ff;
     TRY(backend_tensor_create(x->device, ELEM_I32, y->n_expert, 1, 1, MEM_WEIGHTS, &y->adjugate_slots, e));
     m->buffers[m->n_buffers++] = (struct model_buffer){x->device, y->adjugate_slots.buffer};
-    bool holds_any = backend_slot_pool_slot_bytes(x->device, &shape) > 0; /* or it describes layers */
+    bool holds_any = backend_slot_pool_slot_bytes(x->device, &shape) > 0; /* else the device only describes layers */
     return l->p->store && holds_any ? fill_all(l, x, t, y, e) : ERR_OK;
 }

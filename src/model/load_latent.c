@@ -4,8 +4,8 @@
 #include "gguf/gguf.h"
 #include "model/loader.h"
 
-/* The first of three keys that the file has, the last one in any case. Layers with a window may have lengths of their
- * own, and older files give the heads' under the plain names. */
+/* Reads the first of three keys that the file has; without any, the last one is reported as missing. Layers with a
+ * window may have lengths of their own, and older files give those of heads under the plain names. */
 static err_code load_length(struct loader *l, const struct attention *a, const char *const keys[3], int64_t *out,
                             struct err *e)
 {
@@ -43,7 +43,7 @@ static err_code load_dims(struct loader *l, int64_t layer, bool has_rope, struct
     return ERR_OK;
 }
 
-/* The table of angles, and what they multiply q and k by. */
+/* Loads the table of angles. *magnitude: what YaRN multiplies q and k by. */
 static err_code load_rotation(struct loader *l, struct attention *a, float *magnitude, struct err *e)
 {
     if (l->m->n_rope == 0)
@@ -78,7 +78,7 @@ static err_code load_query(struct loader *l, int64_t layer, struct attention *a,
 }
 
 /* k_b and v_b: a tensor each or, in older files, one tensor in which each head's keys are followed by its values, the
- * keys the other way round. */
+ * keys transposed. */
 static err_code load_folded(struct loader *l, int64_t layer, struct attention *a, struct err *e)
 {
     struct latent_attention *lat = &a->latent;
@@ -140,8 +140,8 @@ err_code load_list_ratio(struct loader *l, struct compressed_attention *c, struc
     return ERR_OK;
 }
 
-/* Whether a layer chooses for itself: as the file says, or all do; but files of GLM 5.2 that don't say, which have
- * longer contexts than those before it, have the layers of its config. */
+/* Whether a layer chooses for itself: as the file says, else all layers do. But GLM 5.2, whose context is longer than
+ * its predecessors', has files that don't say; then the layers of its config choose. */
 static err_code load_chooses(struct loader *l, int64_t layer, const struct index_rules *rules, bool *chooses,
                              struct err *e)
 {

@@ -7,7 +7,7 @@
 
 static const char TABLE[] = "per_layer_token_embd.weight";
 
-/* The first n of an array of integers, which must be as many and up to `most`. */
+/* Reads the first n elements of an array of integers, which must have as many, of at most `most`. */
 static err_code load_numbers(struct loader *l, const char *suffix, uint64_t most, uint64_t *out, int64_t n,
                              struct err *e)
 {
@@ -27,7 +27,7 @@ static err_code load_numbers(struct loader *l, const char *suffix, uint64_t most
     return ERR_OK;
 }
 
-/* How many rows the heads' ranges need. */
+/* Checks the heads' ranges of rows. *n_row: how many rows a table needs for them. */
 static err_code check_ranges(struct loader *l, const struct ngram_table *g, uint64_t *n_row, struct err *e)
 {
     *n_row = 0;
@@ -87,7 +87,7 @@ static err_code load_table_sizes(struct loader *l, struct ngram_table *g, struct
     return load_numbers(l, "ple.head_vocab_sizes", UINT32_MAX, g->n_row, g->n_head, e);
 }
 
-/* The taps as a convolution over all tokens has them, where the file's are of every most_tokens-th: the others are
+/* Loads the taps of a convolution over all tokens. The file has those of every most_tokens-th token; the others are
  * zeros. */
 static err_code load_taps(struct loader *l, int64_t layer, int64_t n, struct tensor *out, struct err *e)
 {

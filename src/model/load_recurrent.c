@@ -2,7 +2,7 @@
 #include "gguf/gguf.h"
 #include "model/loader.h"
 
-/* The row of the file that is row i of what the runs pick. */
+/* The file's row that becomes row i of those that the runs pick. */
 static int64_t row_at(const struct row_run *runs, int n_run, int64_t i)
 {
     int r = 0;
@@ -11,7 +11,7 @@ static int64_t row_at(const struct row_run *runs, int n_run, int64_t i)
     return runs[r].first + i / runs[r].block * runs[r].stride + i % runs[r].block;
 }
 
-/* Turns what is in `t`, n rows of n_tap as the file has them, into n_tap rows of n, which the runs pick. */
+/* Transposes `t`, n rows of n_tap as the file has them, into n_tap rows of n columns, which the runs pick. */
 static err_code turn(struct loader *l, int64_t layer, int64_t n_tap, int64_t n, const struct row_run *runs, int n_run,
                      struct tensor *t, struct err *e)
 {
@@ -103,7 +103,7 @@ err_code load_head_numbers(struct loader *l, int64_t layer, const char *name, in
     return ERR_OK;
 }
 
-/* The norm, each group's weights after the other's. */
+/* Loads the norm, whose weights stand group by group. */
 static err_code load_space_norm(struct loader *l, int64_t layer, struct recurrent *r, struct err *e)
 {
     if (!load_find(l, layer, "ssm_norm.weight"))
@@ -120,7 +120,7 @@ err_code load_state_space(struct loader *l, int64_t layer, struct recurrent *r, 
 {
     *r = (struct recurrent){.kind = RECURRENCE_SPACE, .grouped = true};
     TRY(load_ssm_sizes(l, r, e));
-    /* z, x, B, C, dt; and of those that are convolved, x comes last here */
+    /* the file has z, x, B, C, dt; of those that are convolved, x comes last here */
     int64_t n_out = r->n_out, n_group = r->n_head_k * r->dk, n_row = n_out + r->n_mixed + r->n_head_v;
     const struct file_matrix in = {layer, "ssm_in.weight", l->m->n_embd, n_row};
     const struct row_run z = {n_out, n_out, n_out, 0};
@@ -157,7 +157,7 @@ static err_code load_selective_sizes(struct loader *l, struct recurrent *r, stru
     return ERR_OK;
 }
 
-/* What is made of what is convolved: steps, by a low rank, C and B. */
+/* What is computed from what is convolved: steps of low rank, C and B. */
 static err_code load_selection(struct loader *l, int64_t layer, struct recurrent *r, struct err *e)
 {
     int64_t dk = r->dk, n_rank = r->n_rank;

@@ -8,7 +8,7 @@
 
 /* ---- angles -------------------------------------------------------------------------------------------------- */
 
-/* The factor of a rope scaling, by its name of today or of 2023; 1 where there is none. */
+/* The factor of a rope scaling, under its present or its former name; 1 where there is none. */
 static err_code scaling_factor(struct loader *l, float *factor, struct err *e)
 {
     *factor = 1;
@@ -19,7 +19,7 @@ static err_code scaling_factor(struct loader *l, float *factor, struct err *e)
     return ERR_OK;
 }
 
-/* The pair whose wavelength makes n_turn turns in the original context. */
+/* The pair of elements that makes n_turn turns over the original context (YaRN: Peng et al., 2023). */
 static double yarn_pair(int64_t n_rot, double n_ctx, double n_turn, double base)
 {
     return (double)n_rot * log(n_ctx / (n_turn * 2 * 3.14159265358979323846)) / (2 * log(base));
@@ -89,7 +89,7 @@ err_code load_rope_angles(struct loader *l, const char *base_key, int64_t n_rot,
     *out = (struct rope_angles){.freq_base = 10000, .freq_scale = 1, .magnitude = 1};
     TRY(load_f32_opt(l, base_key, &load_base_range, &out->freq_base, e));
     char key[LOAD_KEY_BYTES];
-    struct gguf_string type = {"linear", 6}; /* which is nothing without a factor */
+    struct gguf_string type = {"linear", 6}; /* which does nothing without a factor */
     load_key(l, "rope.scaling.type", key);
     TRY(gguf_opt_string(l->g, key, &type, e));
     if (!strcmp(type.s, "linear")) {

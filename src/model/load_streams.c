@@ -1,4 +1,4 @@
-/* Several residual streams, or banked ones, as files have what weighs them. */
+/* What weighs several residual streams, or banked ones, as files have it. */
 #include <stdio.h>
 
 #include "gguf/gguf.h"

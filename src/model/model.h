@@ -49,13 +49,13 @@ struct position_index {
     struct tensor k_norm_bias; /* [dim], of the layer norm */
 };
 
-/* The positions that a token sees at most by an index's choice, and the numbers that the choice is. */
+/* The most positions that a token sees by an index's choice, and the numbers that the choice consists of. */
 int64_t model_index_reach(const struct position_index *x);
 int64_t model_index_length(const struct position_index *x);
 
 /* What latent attention has besides struct attention, whose q gives the unrotated parts of the heads' queries and whose
  * k gives the latent [n_latent]. A row of the cache is k_pe's part and the latent, and serves all heads as key and
- * value. Where there is no rope, what is called rotated is taken as it is, if there is any. */
+ * value. Without rope, the parts that are called rotated, if any, are used as they are. */
 struct latent_attention {
     int64_t n_nope;          /* elements of a head's query that are not rotated */
     int64_t n_latent;        /* elements of the latent */
@@ -65,11 +65,12 @@ struct latent_attention {
     struct tensor k_pe_norm; /* [n_rot], of an RMS norm of that part in front of rope; may be absent */
     struct weight *k_b;      /* for each head: a query into the latent space */
     struct weight *v_b;      /* for each head: a result out of it */
-    int temperature; /* index into model.ropes: what lengthens queries with the position; negative: nothing does */
+    int temperature; /* index into model.ropes: what scales queries up with the position; negative: nothing does */
 };
 
-/* What makes an entry of a compressed cache of a run of positions (OP_COMPRESS): all of them leave x . h and gate . h,
- * and their mean is normed and, where there is rope, rotated by the first position's angles. */
+/* What makes a run of positions an entry of a compressed cache (OP_COMPRESS): all of them leave x . h and gate . h; the
+ * mean of the former, weighted by the softmax of the latter, is normed and, where there is rope, rotated by the first
+ * position's angles. */
 struct compressor {
     int64_t n, width;        /* elements of an entry; of x and gate: n, or 2 * n where runs overlap */
     struct weight *x, *gate; /* [width][n_embd]; gate NULL: the mean is a plain one */
@@ -96,11 +97,11 @@ struct attention {
     enum rope_mode rope;
     int rope_table, q_rope_table; /* indices into model.ropes, for k and for q; negative: not rotated */
     float scale;                  /* scores are multiplied by this */
-    float softcap;                /* and then bent towards this bound; 0: they are not */
-    float qkv_limit;              /* elements of q, k and v are cut to within this of zero; 0: they are not */
+    float softcap;                /* and then soft-capped: softcap * tanh(score / softcap); 0: they are not */
+    float qkv_limit;              /* elements of q, k and v are clamped to plus and minus this; 0: they are not */
     int64_t rot_first;            /* the first element of a head that is rotated */
     int64_t window;               /* positions that a token sees, itself included; 0: all */
-    bool chunked;                 /* of these none before the last multiple of the window */
+    bool chunked;                 /* of these, only those from the last multiple of the window on */
 
     struct weight *q;    /* [n_head * head_dim][n_embd] */
     struct weight *k;    /* [n_head_kv * head_dim][n_embd]; NULL where kv_layer is an earlier layer */
@@ -118,7 +119,7 @@ struct attention {
     bool has_unit_v_norm;           /* each head of v is normed to RMS 1 */
     bool v_is_k;                    /* v is k before its norm and rope */
     int64_t kv_layer;               /* the layer whose cache this one uses: itself or an earlier one */
-    struct tensor sinks; /* [n_head], scores that count in the softmax's sum and have no value; may be absent */
+    struct tensor sinks; /* [n_head], scores that count in the softmax's sum, without values; may be absent */
 
     int64_t n_q_latent; /* rank of the queries; 0 where they are not low-rank */
     struct weight *q_a; /* [n_q_latent][n_embd], in front of q and q_pe; NULL where queries are not low-rank */
@@ -327,17 +328,18 @@ struct model {
     int64_t n_ctx_train;   /* the context that the model was trained for */
     float norm_eps;        /* of all norms */
     bool has_layer_norms;  /* the norms of the residual stream take the mean away; else they are RMS norms */
-    int64_t n_stream;      /* of the residual stream's parts; 1: there is just one */
+    int64_t n_stream;      /* residual streams, 1 or more */
     int64_t n_stream_mix;  /* numbers that weigh them around a block: n_stream * (n_stream + 2), twice n_stream where
                               they are not mixed, or n_stream where they are gated; 0: there is one stream */
     int64_t n_stream_rank; /* of the gates of streams; 0: there are none */
     float stream_eps, stream_magnitude; /* as OP_STREAMS_IN takes these and the next */
     int64_t n_stream_iteration;
-    int64_t bank_period; /* each layer whose number is a multiple banks the residual stream, which begins anew with what
-                            its first part adds; what parts and the output see is a sum of all; 0: none does */
-    int64_t n_bank;      /* layers that do */
+    int64_t bank_period; /* every layer whose number is a multiple of this banks the residual stream, which then begins
+                            anew with what the layer's first part adds; parts and the output see a sum of the stream and
+                            all banked ones; 0: no layer banks */
+    int64_t n_bank;      /* layers that bank */
     int n_ratio;
-    int64_t ratios[MODEL_MAX_RATIO]; /* [n_ratio] all that layers with compressed caches have */
+    int64_t ratios[MODEL_MAX_RATIO]; /* [n_ratio] the ratios of the layers' compressed caches */
     int entry_rope;                  /* index into ropes: by which their entries are rotated */
     int n_rope;
     struct rope_table ropes[MODEL_MAX_ROPE]; /* [n_rope], what the layers' attention rotates by */
@@ -360,7 +362,7 @@ struct model {
     struct weight *output;             /* [n_vocab][n_embd]; `embed` where the file ties them */
     struct tensor output_bias;         /* [n_vocab]; may be absent */
     float logit_scale;                 /* logits are multiplied by this */
-    float logit_softcap;               /* and then bent towards this bound; 0: they are not */
+    float logit_softcap;               /* and then soft-capped, as attention's scores; 0: they are not */
     struct layer *layers;              /* [n_layer] */
     struct mtp mtp;                    /* its layer is the last one, on the last stage's device */
 
@@ -463,7 +465,7 @@ struct state_pool_params {
 MUST_USE err_code state_pool_create(struct state_pool **out, const struct model *m,
                                     const struct state_pool_params *params, struct err *e);
 void state_pool_close(struct state_pool **p);
-/* Gives memory back that no text uses. */
+/* Gives back memory that no text uses. */
 void state_pool_trim(struct state_pool *p);
 size_t state_pool_used_bytes(const struct state_pool *p); /* of pages that texts and checkpoints hold */
 size_t state_pool_max_bytes(const struct state_pool *p);
@@ -486,13 +488,13 @@ MUST_USE err_code model_state_create(struct model_state **out, struct state_pool
 void model_state_close(struct model_state **s);
 /* Another text that begins as this one, and shares its pages until one of the two writes there. */
 MUST_USE err_code model_state_fork(struct model_state **out, struct model_state *from, struct err *e);
-/* Makes room for n_ctx tokens, more than there was for. After a failure the text is as it was. */
+/* Makes room for n_ctx tokens, which must be more than before. After a failure the text is as it was. */
 MUST_USE err_code model_state_grow(struct model_state *s, int64_t n_ctx, struct err *e);
 int64_t model_state_n_ctx(const struct model_state *s);
 int64_t model_state_pos(const struct model_state *s);  /* the number of tokens so far */
 size_t model_state_bytes(const struct model_state *s); /* of its pages, shared or not */
-/* Lets the text go back to where it is now later, if it can't without and the pool's budget allows it. The end of a
- * prompt is a good place. */
+/* Keeps a checkpoint, so that the text can go back later to where it is now, if it needs one for that and the pool's
+ * budget allows it. The end of a prompt is a good place. */
 void model_state_checkpoint(struct model_state *s);
 /* Forgets all tokens from position pos on, and returns the position that the text is then at: pos, or that of the
  * nearest checkpoint before it, or 0. Full attention goes back anywhere, windowed attention by MODEL_UBATCH tokens, or
@@ -578,22 +580,22 @@ void model_logits(const struct model *m, struct model_work *w, int64_t first, in
 /* Row i of these (0..n-1) into host memory [n_vocab]. */
 MUST_USE err_code model_logits_row(const struct model_work *w, int64_t i, float *logits, struct err *e);
 
-/* A text that goes on with a token which is chosen, and what it may go on with after that. */
+/* A text whose next token is chosen, and guesses of those after it. */
 struct model_guess {
     struct model_state *state; /* each text once */
     int64_t most;              /* guesses at most: the context has room for as many */
-    int32_t *ids;              /* [most] gets the guesses, */
-    float *likely;             /* [most] and how likely it is that each and all before it are right; may be NULL */
-    int64_t n;                 /* and this their number */
-    int32_t id;                /* the token, which is not among the text's yet */
-    float least;               /* there are no more once all of them being right is less likely than this */
+    int32_t *ids;              /* [most] gets the guesses */
+    float *likely;             /* [most] how likely it is that a guess and all before it are right; may be NULL */
+    int64_t n;                 /* gets the number of guesses */
+    int32_t id;                /* the chosen token, which is not part of the text yet */
+    float least;               /* guessing ends when it is less likely than this that all guesses are right */
 };
 
 enum { MODEL_MAX_GUESS = 64 };
 
 /* Guesses how up to MODEL_MAX_GUESS texts go on, n_batch at most, by multi-token prediction, which the model must have.
- * No text changes, and the results that the last model_forward kept are lost. There are no guesses where the pool has
- * no room. */
+ * No text changes, and the results that the last model_forward kept are lost. Without room in the pool, there are no
+ * guesses. */
 MUST_USE err_code model_guess(const struct model *m, struct model_work *w, const struct model_forward_params *p,
                               struct model_guess *guesses, int64_t n, struct err *e);
 
