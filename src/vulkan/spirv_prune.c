@@ -1,7 +1,7 @@
 /* Pruning of SPIR-V ("SPIR-V Specification", Khronos, 2.2 to 2.4 and 2.11: layout, instructions, structured control
  * flow). Values that follow from the constants are computed; branches on them are decided; blocks that cannot be
- * reached go. A construct whose branch is decided loses its merge instruction, but for switches, from whose depths
- * blocks may break to the merge block, and for loops. */
+ * reached are left out. A construct whose branch is decided loses its merge instruction, except for loops, and for
+ * switches, as nested blocks may break to a switch's merge block. */
 #include <assert.h>
 #include <stdbool.h>
 #include <string.h>
@@ -54,9 +54,9 @@ enum { HEADER_WORDS = 5, BOUND_WORD = 3, DECORATION_SPEC_ID = 1 };
 
 struct id {
     uint32_t value;
-    bool is_known;   /* it has this value, of 32 bits or a bool */
-    bool is_defined; /* outside of functions, or by what stays of them */
-    int32_t block;   /* that begins with this label; -1: none */
+    bool is_known;   /* its value, of 32 bits or a bool, is known */
+    bool is_defined; /* it is defined outside of functions, or by a block that stays */
+    int32_t block;   /* the block that begins with this label; -1: none */
 };
 
 struct block {
@@ -64,9 +64,9 @@ struct block {
     size_t merge; /* its merge instruction; 0: none */
     size_t last;  /* its branch */
     bool is_live;
-    bool is_named;  /* by a construct that stays: unless it is live, a label and a branch are left of it */
-    uint32_t next;  /* the label where the branch goes that is decided; 0: it is not */
-    uint32_t again; /* the header of the loop that stays and that it continues; 0: there is none */
+    bool is_named;  /* a construct that stays names it: if it isn't live, a label and a branch are left of it */
+    uint32_t next;  /* the label that a decided branch goes to; 0: it is not decided */
+    uint32_t again; /* the header of the loop that it continues, if that stays; 0: there is none */
 };
 
 struct module {
@@ -174,7 +174,7 @@ static void learn(struct module *m, const uint32_t *w)
     case SPV_SPEC_CONSTANT:
         if (!m->ids[w[RESULT]].is_known && n == PLAIN_WORDS)
             set_value(m, w[RESULT], w[VALUE]);
-        m->ids[w[RESULT]].is_known &= n == PLAIN_WORDS; /* of 64 bits there are none */
+        m->ids[w[RESULT]].is_known &= n == PLAIN_WORDS; /* constants of 64 bits have no value here */
         break;
     case SPV_SPEC_OP:
         if (compute(m, (enum opcode)w[VALUE], w + VALUE + 1, n - VALUE - 1, &y))
@@ -187,7 +187,7 @@ static void learn(struct module *m, const uint32_t *w)
     }
 }
 
-/* What a decoration says of a specialization constant's place. */
+/* Sets a specialization constant's value, if a decoration says which one it is. */
 static void use_constant(struct module *m, const uint32_t *w)
 {
     enum { TARGET = 1, DECORATION = 2, LITERAL = 3 };
@@ -298,8 +298,8 @@ static bool visit(struct module *m, struct block *b)
     return is_new;
 }
 
-/* Marks all blocks that can be reached. Values come before their uses in all that dominates these, so that a block's
- * are known when it is visited. */
+/* Marks all blocks that can be reached. The blocks that dominate a use, and so define its values, come first; so values
+ * are known when a block is visited. */
 static void find_live(struct module *m)
 {
     bool is_new = true;

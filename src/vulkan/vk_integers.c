@@ -1,11 +1,11 @@
 /* Activations that are rounded for products on integers. */
 #include "vulkan/vk_ops.h"
 
-enum { RUN = 32, RUN_BYTES = 48 };
+enum { RUN = 32, RUN_BYTES = 48 }; /* activations of a run, and its bytes (shaders/integers.glsl) */
 
 size_t vk_runs_bytes(int64_t k)
 {
-    return (size_t)(k / RUN) * (RUN_BYTES + 2 * sizeof(uint32_t)); /* and the largest of each block, and sums */
+    return (size_t)(k / RUN) * (RUN_BYTES + 2 * sizeof(uint32_t)); /* and a maximum and a sum for each */
 }
 
 enum vk_integers vk_integers_of(const struct vk *v, enum quant_type type, const struct vk_norm *norm,

@@ -22,7 +22,7 @@ static struct buffer *router_logits(struct vk *v, const struct op *op)
     return vk_scratch(v, VK_SCRATCH_LOGITS, (size_t)(op->in[ROUTE_X].ne[1] * op->weight[0]->n_row) * sizeof(float));
 }
 
-/* Workgroups have one row or more. */
+/* Counters of a router's finished workgroups: one for each row of activations, which is the most that they need. */
 static struct buffer *router_done(struct vk *v, const struct op *op)
 {
     return done_counters(v, op->in[ROUTE_X].ne[1]);
@@ -90,7 +90,7 @@ void vk_route(struct vk *v, const struct op *op, const struct op *other)
     vk_norm_done(v);
 }
 
-/* As in shaders/experts.comp. */
+/* As in shaders/experts.glsl. */
 enum vk_expert_step { STEP_GATE_UP, STEP_GATE, STEP_UP, STEP_DOWN };
 
 struct expert_push {

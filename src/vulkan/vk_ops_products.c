@@ -115,7 +115,7 @@ void vk_norm_done(struct vk *v)
 
 /* ---- MATMUL ---------------------------------------------------------------------------------------------------- */
 
-/* As in shaders/matmul.comp: what is done with products. */
+/* What is done with products. As in shaders/matmul.glsl. */
 enum vk_then { THEN_NOTHING, THEN_ADD, THEN_ACT_MUL };
 
 struct matmul_push {

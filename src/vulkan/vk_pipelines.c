@@ -92,7 +92,7 @@ void vk_pipelines_close(struct vk *v)
     mem_free(p->all);
 }
 
-/* By the device's own products, not by the model of them. */
+/* Whether a shader uses the device's products of matrices, and not the model of them. */
 static bool multiplies_matrices(const struct vk *v, const struct shader *s)
 {
     return s->matrix.code && v->limits.matrix[0];
@@ -176,7 +176,7 @@ static VkPipeline get_pipeline(struct vk *v, const struct vk_program *p)
     return pipeline;
 }
 
-/* Once in each of the commands. */
+/* Binds the descriptors, once in each command buffer. */
 static void bind_descriptors(struct vk *v, VkCommandBuffer c)
 {
     if (v->pipelines.bound_serial == v->queue.serial)
@@ -186,15 +186,15 @@ static void bind_descriptors(struct vk *v, VkCommandBuffer c)
                                     NULL);
 }
 
-/* So many of n workgroups are a part. */
+/* How many of n workgroups are a part of the dispatch. */
 static uint32_t part_of(const struct vk *v, const struct vk_dispatch *d, uint32_t n)
 {
     double part = (double)n * ((double)v->limits.work / (double)d->work);
     return !may_be_long(d->program.shader) || part >= n ? n : part > 1 ? (uint32_t)part : 1;
 }
 
-/* The parts of a dispatch need not wait for each other; in commands that begin between two of them the later one is
- * noted anew. */
+/* The parts of a dispatch need not wait for each other. When a new command buffer or stage begins between two of them,
+ * the accesses are noted again. */
 static void record_parts(struct vk *v, const struct vk_dispatch *d, struct vk_recorded_dispatch *call)
 {
     bool by_z = d->z > 1;
@@ -232,12 +232,12 @@ void vk_dispatch(struct vk *v, const struct vk_dispatch *d)
 
 /* ---- from run to run ------------------------------------------------------------------------------------------- */
 
-/* Before the driver's own bytes: drivers trust what they are given, so that what is damaged must not reach them. */
+/* Stands in front of the driver's own bytes. Drivers trust their input, so damaged bytes must not reach them. */
 struct cache_header {
     char magic[8];
     uint8_t driver[VK_UUID_SIZE]; /* pipelineCacheUUID */
     uint32_t vendor, device;
-    uint8_t choices[QUANT_MAX_ID]; /* that were measured (vk_choices): the same definitions in each run */
+    uint8_t choices[QUANT_MAX_ID]; /* those that were measured (struct vk_choices): runs compute the same */
     uint64_t n_bytes;              /* behind the header */
     uint32_t crc;                  /* CRC32C of those */
     uint32_t header_crc;

@@ -11,7 +11,7 @@ static bool same_angles(const struct rope_angles *a, const struct rope_angles *b
            a->yarn_low == b->yarn_low && a->yarn_high == b->yarn_high;
 }
 
-/* The frequency of pair i in turns a position, of 2^64, whole turns left out. */
+/* The frequency of pair i in turns per position, as a fraction of 2^64 without whole turns. */
 static uint64_t turns_of(const struct rope_angles *a, int64_t i, int64_t n_rot, double divisor)
 {
     double freq = pow(a->freq_base, -2.0 * (double)i / (double)n_rot), scale = a->freq_scale;
@@ -54,7 +54,7 @@ static const struct vk_turns *find_turns(struct vk *v, const struct op *op)
             same_angles(&t->angles, &want.angles))
             return t;
     }
-    if (v->n_turns == VK_MAX_TURNS) { /* the first goes */
+    if (v->n_turns == VK_MAX_TURNS) { /* the first one makes room */
         vk_drain(v);
         vk_piece_give(v, &v->turns[0].piece);
         v->turns[0] = v->turns[--v->n_turns];

@@ -31,7 +31,7 @@ void vk_timing_close(struct vk *v)
         v->api.fn.DestroyQueryPool(v->device, v->timing.pool, NULL);
 }
 
-/* The timestamps of the commands with a serial. */
+/* The timestamps of the command buffer with this serial. */
 static struct vk_stamps *stamps_of(struct vk *v, uint64_t serial)
 {
     return &v->timing.stamps[serial % VK_N_COMMANDS];

@@ -97,8 +97,9 @@ float score(uvec2 part, uint row, uint g)
     return capped(y);
 }
 
-/* Scores of rows [from, end) of block b become what values are weighed by; of other rows, and of those that are not
- * chosen, it is zero. A thread takes a row with every other head. pos: of the token. all: nothing is chosen. */
+/* Computes scores of rows [from, end) of block b, and from them the weights of values, which are zero for other rows
+ * and for those that are not chosen. A thread takes a row with every other head. pos: of the token. all: nothing is
+ * chosen. */
 void weigh_rows(uvec2 part, int b, int pos, uint from, uint end, bool all)
 {
     uint row = gl_LocalInvocationID.x % BLOCK, first = gl_LocalInvocationID.x / BLOCK;
@@ -117,7 +118,7 @@ void weigh_rows(uvec2 part, int b, int pos, uint from, uint end, bool all)
     }
 }
 
-/* What rows [from, end) of values, and their weights, add up to. */
+/* Adds up rows [from, end) of the values, by their weights, and the weights. */
 void add_values(uvec2 part, uint from, uint end)
 {
     for (uint c = 0; c < COLUMNS; c++) {
@@ -159,7 +160,7 @@ View view_of(uint t)
     if (CHOSEN_PAGES == 0 || all_chosen((n - 1) / int(CHOSEN_PAGES) + 1))
         return x;
     x.chosen = int(chosen_blocks(t, x.head_kv));
-    int last = chosen_at(x.chosen + N_CHOSEN - 1) + 1; /* behind it are pages that there are not yet */
+    int last = chosen_at(x.chosen + N_CHOSEN - 1) + 1; /* pages behind it don't exist yet */
     x.n_block = x.n_position_block = int(N_CHOSEN * CHOSEN_PAGES) - max(last * int(CHOSEN_PAGES) - n, 0);
     return x;
 }
@@ -169,7 +170,7 @@ bool is_entry(View x, int i)
     return RATIO != 0 && i >= x.n_position_block;
 }
 
-/* Which block of its cache the i-th one is. */
+/* The number, in its cache, of the i-th block that a token sees. */
 int block_of(View x, int i)
 {
     if (x.chosen >= 0)
@@ -244,7 +245,7 @@ void add_span(bool is_first)
     }
 }
 
-/* Behind the last of the blocks that are in a span with the i-th one. */
+/* Where the span of the i-th block ends: behind its last block that the token sees. */
 int end_of_span(View x, int i)
 {
     int block = block_of(x, i), left = (is_entry(x, i) ? x.n_block : x.n_position_block) - i, n = 1;
@@ -273,7 +274,7 @@ void leave_block(uint t, uint head, uint n)
     }
 }
 
-/* Adds blocks i to end - 1, as their workgroups have left them. Of heads that are not there: the last one's again. */
+/* Adds blocks i to end - 1, as their workgroups have left them. Heads that don't exist stand for the last one. */
 void add_blocks(uint t, uint head, uint n, uint i, uint end)
 {
     uint tid = gl_LocalInvocationID.x;
@@ -309,7 +310,7 @@ void main()
         count_tokens(t, t + 1);
     if (IS_SPLIT != 0 && int(gl_WorkGroupID.z) >= x.n_block)
         return;
-    for (uint i = tid; i < HEADS * DK; i += N_THREAD) { /* of heads that are not there: the last one again */
+    for (uint i = tid; i < HEADS * DK; i += N_THREAD) { /* heads that don't exist stand for the last one */
         uint at = i % DK;
         queries[i / DK * ((DK + 3) / 4) + at / 4][at % 4] = p.q.d[(t * N_HEAD + head + min(i / DK, n - 1)) * DK + at];
     }

@@ -100,25 +100,25 @@ uint n_visible(int pos)
     return RATIO == 0 ? min(n, most) : n + min(uint(n_entry(pos)), most);
 }
 
-/* How many of these are read for a token whose text's one before it has been there: what that had none of. */
+/* How many of these the text's token before pos doesn't see. */
 uint n_more(int pos)
 {
     return RATIO != 0 && (pos + 1) % int(RATIO) == 0 ? 2 : 1;
 }
 
-/* Whether all of n are chosen, which are then not listed. */
+/* Whether all of n are chosen; then no list is read. */
 bool all_chosen(int n)
 {
     return N_CHOSEN == 0 || n <= int(N_CHOSEN);
 }
 
-/* What the i-th of those chosen is. */
+/* Element i of the lists of what is chosen. */
 int chosen_at(uint i)
 {
     return Ints(uvec2(p.gate)).d[i];
 }
 
-/* Where in the list [low, low + N_CHOSEN), which ascends, the first is that is x or more; behind it, if none is. */
+/* The first place in the ascending list [low, low + N_CHOSEN) that has x or more; low + N_CHOSEN if none has. */
 uint first_chosen(uint low, int x)
 {
     uint high = low + N_CHOSEN;
@@ -138,13 +138,13 @@ bool is_listed(uint list, int x)
     return at < list + N_CHOSEN && chosen_at(at) == x;
 }
 
-/* Whether token t, which is at pos, sees a position before it, or an entry. */
+/* Whether a position or an entry is among those chosen for token t, which is at pos. */
 bool is_chosen(uint t, int pos, int position)
 {
     return all_chosen(n_choice(pos)) || is_listed(t * N_CHOSEN, position);
 }
 
-/* Where the blocks are listed that a KV head of token t sees. */
+/* Where the list of blocks begins that a KV head of token t sees. */
 uint chosen_blocks(uint t, uint head_kv)
 {
     return (t * (N_HEAD / N_GROUP) + head_kv) * N_CHOSEN;
@@ -164,7 +164,7 @@ void count_tokens(uint t, uint end)
     count_work(COUNTER, seen, read);
 }
 
-/* Writes element j of a head of token t. value: of the whole, which is divided by its softmax's sum here. */
+/* Writes element j of a head of token t. value: the weighed sum of values, not yet divided by the softmax's sum. */
 void put_value(uint t, uint head, uint j, Softmax whole, float value)
 {
     precise float y = value;

@@ -162,8 +162,8 @@ void load_rows(uvec2 part, uint row0, uint n_row)
     }
 }
 
-/* What the block's values add up to, weighed by their scores. A position that is not seen has none: a value there may
- * be no number. */
+/* Adds up the block's values, weighed by their scores. Positions that are not seen are left out, as their values may be
+ * NaN. */
 void add_values(uvec2 part, uint n_row, precise inout vec4 sums[SUMS])
 {
     for (uint row0 = 0; row0 < n_row; row0 += ROWS) {
@@ -216,7 +216,7 @@ void add_block(uint g, int of_span, vec4 sums[SUMS])
             span_values[4 * h + g][c] = fold_value(f, span_values[4 * h + g][c], sums[4 * h + g][c]);
 }
 
-/* Bits `from` to end - 1 of a block's. */
+/* A block's bits with `from` to end - 1 set. */
 uvec2 bits_between(int from, int end)
 {
     uvec2 x = uvec2(0);

@@ -72,7 +72,7 @@ float decay_of(uint t, uint head, uint i, out float step_size)
     return decay;
 }
 
-/* By what element i of a value dimension's state decays, where that has a step of its own. */
+/* The decay of element i of a value dimension's state, where the dimension has a step of its own. */
 float selective_decay(float step_size, uint dim, uint i)
 {
     precise float decay = exp_of(step_size * p.a.d[dim * DK + i]);

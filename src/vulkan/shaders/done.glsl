@@ -1,4 +1,4 @@
-/* The last of several workgroups goes on with what all of them have left in SharedFloats. */
+/* Finds the last of several workgroups, which goes on with what all of them have left in SharedFloats. */
 shared bool is_last_done;
 
 /* Whether n workgroups have called this with counter i, which is zero before and after. All threads call it. */

@@ -1,6 +1,7 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
-/* EMBED: a thread decodes four weights of a row, and of its three neighbours, and scales them. The matrix may come in parts of part_rows rows. */
+/* EMBED: a thread decodes four weights of a row and scales them. (Four neighbouring rows are decoded together; the
+ * others are dropped.) The matrix may come in parts of part_rows rows. */
 #include "common.glsl"
 #include "types.glsl"
 

@@ -68,8 +68,8 @@ float finished(float product, uint i, uint row, uint pair)
     return y;
 }
 
-/* Puts product i's element of a pair's row where it belongs. What up is multiplied by is where its result goes: the same
- * thread's of gate, or the step's before. */
+/* Puts product i's element of a pair's row where it belongs. Up's product is multiplied by what is already in its
+ * place: gate's, from the same thread or from the step before. */
 void put_finished(float product, uint i, uint row, uint pair)
 {
     precise float y = finished(product, i, row, pair);

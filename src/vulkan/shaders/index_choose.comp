@@ -50,7 +50,7 @@ uvec2 find_least(uint at, uint n)
     return uvec2(least, left);
 }
 
-/* What the threads before this one have, and this one: a number below 2^16 in each half. */
+/* The sum of x over this thread and those before it. x: a number below 2^16 in each half. */
 uint add_before(uint x)
 {
     uint tid = gl_LocalInvocationID.x;
@@ -65,7 +65,7 @@ uint add_before(uint x)
     return sums[tid];
 }
 
-/* The i-th number of the list that begins at `to` is x. */
+/* Puts x in place i of the list that begins at `to`. */
 void put(uint to, uint i, uint x)
 {
     if (!SPREADS) {
@@ -76,7 +76,8 @@ void put(uint to, uint i, uint x)
         p.chosen.d[to + i * p.ratio + j] = int(x * p.ratio + j);
 }
 
-/* Behind n_put of the n entries that a token at pos sees: the positions behind all of these, and the largest number. */
+/* Ends the list of a token at pos, which sees n entries and has n_put listed: puts the positions behind the last entry,
+ * and then the largest integer. */
 void put_rest(uint to, uint n_put, uint n, uint pos)
 {
     uint first = n * p.ratio, n_rest = pos + 1 - first, end = (p.n_chosen + 1) * p.ratio - 1;

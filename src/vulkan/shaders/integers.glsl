@@ -5,8 +5,8 @@
 const uint RUN = 32, RUN_FOURS = 3;
 const uint BLOCK_RUNS = TYPE == Q4_K || TYPE == Q5_K || TYPE == Q6_K ? 8 : 1; /* runs that share a scale */
 
-/* How an integer product comes by its runs: it does not, it is a float product; from memory (quantize.comp); it rounds
- * the one row for itself; it norms that first. */
+/* Where a product's runs come from: there are none, as it is a float product; from memory (quantize.comp); the
+ * workgroup rounds its one row; it norms that row and then rounds it. */
 const uint FLOATS = 0, IN_MEMORY = 1, ROUNDED = 2, ROUNDED_NORMED = 3; /* as enum vk_integers */
 
 #ifdef DOT
@@ -16,7 +16,7 @@ spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [
 int dot_of_bytes(uint a, uint b, spirv_literal int format);
 #endif
 
-/* Both are of a block's largest activation. Smaller blocks than can be scaled become zeros. */
+/* A block's scale, and its inverse, from the block's largest activation. Blocks too small to be scaled become zeros. */
 float scale_of(float most)
 {
     precise float scale = most / 127.0;

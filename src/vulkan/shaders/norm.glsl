@@ -9,7 +9,7 @@ uint norm_next(uint i)
     return i % 4 < 3 ? i + 1 : i - 3 + 4 * NORM_THREADS;
 }
 
-/* The sum of what the first 128 threads have, in a tree. */
+/* The sum of x over the first 128 threads, in a tree. */
 float tree_sum(float x)
 {
     uint tid = gl_LocalInvocationID.x;
@@ -24,7 +24,7 @@ float tree_sum(float x)
     return norm_sums[0];
 }
 
-/* The same once more in a shader. */
+/* The same for a shader's further sums: waits until all threads have read the one before. */
 float tree_sum_again(float x)
 {
     barrier();

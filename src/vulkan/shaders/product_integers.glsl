@@ -57,7 +57,7 @@ void stage_runs(Floats x, uint at, float s, Floats w, Floats out_, uint k)
     barrier();
 }
 
-/* Four dwords, and two, of the runs of tile row t. */
+/* Four, or two, of the dwords that are runs of row t of the tile. */
 uvec4 run_four(Floats x, uint t, uint i)
 {
     return ROUNDS_HERE ? unpack_four(runs[i]) : four_at(uvec2(x), 4 * (x_at[t] / RUN * RUN_FOURS + i));

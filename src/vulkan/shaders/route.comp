@@ -2,7 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 /* ROUTE: workgroup (g, t) computes logits 8 g of TILE tokens; the last one of a tile chooses the experts of its tokens,
  * by the rules of backend/route.c. With STAGED x is one row, which is normed first (RMS_NORM and ROUTE). Another matrix
- * of up to sixteen rows may be multiplied by the way. With IS_GIVEN nothing is chosen: a table has each token's experts. */
+ * of up to sixteen rows may be multiplied along with it. With IS_GIVEN nothing is chosen: a table has each token's
+ * experts. */
 #include "common.glsl"
 #include "done.glsl"
 
@@ -25,7 +26,7 @@ const float LOWEST = -3.402823466e38, SMALLEST_SUM = 6.103515625e-5;
 const uint OUT_BITS = 0xff800000u; /* minus infinity: out of the choice */
 
 layout(push_constant) uniform Push {
-    Floats x, norm_w, normed; /* as in matmul.comp */
+    Floats x, norm_w, normed; /* as in matmul.glsl */
     Words router;
     Floats router_bias;
     SharedFloats logits; /* [N] for each token */
@@ -134,7 +135,7 @@ void keep_groups()
     barrier();
 }
 
-/* A number that is greater for what is chosen before; NaN comes last. 0: out of the choice. */
+/* A number that is greater for the expert that is chosen first; NaN comes last. 0: the expert can't be chosen. */
 uint key_of(float x)
 {
     uint bits = floatBitsToUint(x == 0.0 ? 0.0 : x);
@@ -177,7 +178,7 @@ void take_given(uint t)
     barrier();
 }
 
-/* What the chosen one of rank r, whose score is in weight[], is weighed by. */
+/* The weight of the chosen expert of rank r, whose score is in weight[]. */
 float weighed(uint r)
 {
     float most = LOWEST, sum = 0;

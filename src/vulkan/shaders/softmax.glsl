@@ -5,7 +5,7 @@ struct Softmax {
 
 const float NOTHING = -3.402823466e38;
 
-/* What the parts' accumulated values are multiplied by. */
+/* Folds b into a, and returns the factors of their accumulated values. */
 vec2 fold(inout Softmax a, Softmax b)
 {
     float most = max(a.most, b.most);

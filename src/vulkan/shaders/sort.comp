@@ -1,7 +1,7 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
-/* Sorts pairs of a token and an expert by expert, in one workgroup, and cuts each expert's into tiles. The order within
- * an expert is any: no result depends on it. */
+/* Sorts pairs of a token and an expert by expert, in one workgroup, and cuts each expert's into tiles. An expert's
+ * pairs come in any order, as no result depends on it. */
 #include "common.glsl"
 
 layout(constant_id = 1) const uint N = 1; /* experts */
