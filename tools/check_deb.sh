@@ -20,7 +20,7 @@ passed=0 doing=
     exit 1
 }
 
-# A step fails with its first command that fails: it stands in no condition, where bash would go on.
+# A step fails with its first failing command. So it is never part of a condition, where bash would go on.
 step() { # NAME COMMAND...
     doing=$1
     "${@:2}"
@@ -36,7 +36,7 @@ finish() {
 }
 trap finish EXIT
 
-# Where this machine gets packages the other does, too.
+# The bare machine gets its packages from where this one does.
 bootstrap() {
     [ ! -e "$base/done" ] || return 0
     rm -rf "$base"

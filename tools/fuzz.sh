@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs each fuzz target for FUZZ_SECONDS (60) on a copy of its corpus: what it finds new stays in build-fuzz/, and a
-# crash leaves its input there and makes this fail. FUZZ_TARGETS="gguf vocab" chooses.
+# Runs each fuzz target for FUZZ_SECONDS (60) on a copy of its corpus. New inputs stay in build-fuzz/; a crash leaves its
+# input there and makes this fail. FUZZ_TARGETS="gguf vocab" chooses.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +10,7 @@ folder=build-fuzz
 mapfile -t programs < <(ninja -C $folder -t targets all | sed -n 's/^\(tests\/fuzz\/fuzz_[a-z0-9_]*_libfuzzer\):.*/\1/p')
 ninja -C $folder "${programs[@]}"
 
-# Files by structure, and how long inputs of a target may become: the longest way to a fault is far below.
+# The dictionary of each target, and the greatest length of its inputs, which is far more than any fault has needed.
 declare -A words=([checksums]=gguf [gguf]=gguf [imatrix]=gguf [model]=gguf [prepare]=gguf [quantize]=gguf [store]=gguf
     [vocab]=gguf [batch]=json [conversation]=json [grammar]=grammar [hub]=json [replay]=replay [reply]=json [template]=jinja [ppl]=text [requests]=requests [trace]=text [machine]=json [receipts]=json
     [usage]=text)

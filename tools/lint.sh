@@ -30,8 +30,8 @@ check_layers() {
     tools/check_layers.py --self-test && tools/check_layers.py
 }
 
-# In src/kernels/x86 the suffix sets the flags; what is written in terms of the vectors of the file that includes it, the .c
-# files check, and make check-arm what is for Arm.
+# In src/kernels/x86 the suffix sets the flags. Headers that use the vectors of the file that includes them are checked by
+# the .c files, those for Arm by make check-arm.
 check_headers() {
     local header flags result=0
     for header in $(list_files '*.h'); do
@@ -65,7 +65,7 @@ check_format() {
     fi
 }
 
-# Where warnings end the build in build/, as in CI, there is no need of another one by gcc.
+# Where warnings are errors in build/, as in CI, no second build by gcc is needed.
 gcc_folder=build-lint-gcc
 meson configure build 2>/dev/null | grep -Eq '^ *werror +true' && gcc_folder=build
 
@@ -77,7 +77,7 @@ check_gcc() {
     set_up gcc "$gcc_folder" && ninja -C "$gcc_folder"
 }
 
-# Its warnings need no code.
+# Only warnings are wanted, so no code is generated.
 check_clang() {
     set_up clang build-lint-clang && tools/clang_warnings.py build-lint-clang
 }
@@ -92,8 +92,8 @@ check_tidy() {
         "${analyzer[@]/#/--extra-arg=}" 2>/dev/null
 }
 
-# The program links where none of the libraries is there that it can do without; nobody runs it. A compiler's cache knows most
-# of it from the build with all of them.
+# The program compiles and links without any of the optional libraries; it isn't run. A compiler's cache has most of it from
+# the build with all of them.
 check_plain() {
     local optimization=0
     [[ ${CC:-} != ccache* ]] || optimization=3

@@ -29,8 +29,8 @@ static moebius_engine *open_streaming(const char *path, moebius_engine_options o
     return g;
 }
 
-/* A prompt, in two pieces, and then tokens one by one: the logits after the last of these. Owned by the caller (free).
- */
+/* Evaluates a prompt in two pieces, and then tokens one by one. Returns the logits after the last one. Owned by the
+ * caller (free). */
 static float *run(moebius_engine *g)
 {
     moebius_session *s = open_session(g, MOEBIUS_KV_F16, N_ALL, 32);
@@ -62,7 +62,7 @@ static bool count_down(void *user)
     return --*(int *)user < 0;
 }
 
-/* Cancels an evaluation of the bundled model at each moment at which it asks, and goes on. */
+/* Cancels an evaluation of the bundled model each time that it asks whether to go on, and evaluates again. */
 static void expect_cancelled_goes_on(const moebius_engine_options *o, const float *want)
 {
     enum { MOST = 60 };

@@ -1,5 +1,6 @@
 /* Cache-aware routing on whole models: off means off, what is on can be repeated, and who stands in is no accident.
- * Linked with --wrap=car_substitute, so that a control can choose other substitutes. usage: test_car MODEL GOLDEN_DIR
+ * Linked with --wrap=car_substitute, so that a control can choose other substitutes. usage: test_car_models MODEL
+ * GOLDEN_DIR
  */
 #define _DEFAULT_SOURCE
 #include <math.h>

@@ -1,6 +1,6 @@
-/* A CPU device with three threads and this machine's best kernels, for tests of operations; on several memory nodes
- * where HWLOC_SYNTHETIC makes some up. MOEBIUS_TEST_DEVICE chooses another one (open_device); a test on
- * a Vulkan device is skipped where there is none. */
+/* A CPU device with three threads and this machine's best kernels, for tests of operations; on several memory nodes if
+ * HWLOC_SYNTHETIC invents them. MOEBIUS_TEST_DEVICE chooses another one (open_device); a test on a Vulkan device is
+ * skipped where there is none. */
 #ifndef TESTS_DEVICE_FIXTURE_H
 #define TESTS_DEVICE_FIXTURE_H
 
@@ -55,8 +55,8 @@ static inline bool vulkan_is_software(void)
     return is;
 }
 
-/* Whether a test tries a combination of settings, whose numbers add up to `sum`. Any device tries all of them, but a
- * software driver, which would take minutes, one of `step`: each setting still has its turn. */
+/* Whether a test tries a combination of settings, whose numbers add up to `sum`. All devices try all of them, except
+ * for a software driver, which would take minutes: it tries one in `step`, in which each setting still has its turn. */
 static inline bool is_tested(int sum, int step)
 {
     static int is_slow = -1;

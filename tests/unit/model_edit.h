@@ -1,4 +1,4 @@
-/* A GGUF of one file as lists of keys and tensors that a test changes, and writes again. */
+/* A GGUF file as lists of keys and tensors, which a test changes and writes again. */
 #ifndef TESTS_MODEL_EDIT_H
 #define TESTS_MODEL_EDIT_H
 

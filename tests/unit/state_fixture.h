@@ -1,6 +1,5 @@
-/* Texts in a pool of pages, of models of which only what states look at is there. Numbers stand for what layers
- * compute: each row of a cache and each recurrent state holds one that tells the tokens that it was made of, so that a
- * page that is not what it should be is found out. */
+/* Texts in a pool of pages, of models that have only what states look at. Numbers stand for what layers compute: each
+ * row of a cache and each recurrent state holds one that tells which tokens it was made of, which shows wrong pages. */
 #ifndef TESTS_STATE_FIXTURE_H
 #define TESTS_STATE_FIXTURE_H
 
@@ -31,7 +30,7 @@ struct text {
 static inline struct weight *some_weight(void)
 {
     static char place;
-    return (struct weight *)(void *)&place; /* nobody looks into it */
+    return (struct weight *)(void *)&place; /* nothing reads it */
 }
 
 static inline struct layer *add_layer(struct state_fixture *t)
