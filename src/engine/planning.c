@@ -2,7 +2,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/engine_internal.h"
+#include "engine/status.h"
+#include "engine/tuning.h"
 #include "engine/planning_internal.h"
 #include "engine/receipts_file.h"
 #include "engine/sized.h"
