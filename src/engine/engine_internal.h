@@ -161,7 +161,8 @@ MUST_USE err_code engine_size_model(moebius_engine *g, struct err *e);
 /* Opens what experts are read from: the GGUF's files, with its checksums if it has some, and the prepared store. The
  * GGUF must be open. */
 MUST_USE err_code engine_open_store(moebius_engine *g, struct err *e);
-MUST_USE err_code engine_load_model(moebius_engine *g, const struct model_load_params *params, struct err *e);
+/* Loads the model to the devices, with the functions, that `own` names; the rest of the parameters is the engine's. */
+MUST_USE err_code engine_load_model(moebius_engine *g, const struct model_load_params *own, struct err *e);
 
 /* ---- park.c ---------------------------------------------------------------------------------------------------- */
 
