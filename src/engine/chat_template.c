@@ -2,7 +2,8 @@
 #include <assert.h>
 #include <string.h>
 
-#include "engine/engine_internal.h"
+#include "engine/engine_vocab.h"
+#include "engine/status.h"
 #include "engine/sized.h"
 
 enum { MAX_VARS = 64 };

@@ -105,11 +105,21 @@ err_code engine_size_model(moebius_engine *g, struct err *e)
     return ERR_OK;
 }
 
-err_code engine_load_model(moebius_engine *g, const struct model_load_params *params, struct err *e)
+err_code engine_load_model(moebius_engine *g, const struct model_load_params *own, struct err *e)
 {
+    struct model_load_params params = *own;
+    params.pool = g->pool;
+    params.store = g->store;
+    params.log = &g->log;
+    params.policy = g->policy;
+    params.expert_budget_bytes = (size_t)g->options.expert_ram_bytes;
+    params.expert_budget_share = g->options.expert_ram_share;
+    params.deterministic = g->options.deterministic;
+    params.mtp = g->options.mtp;
+    params.user = g;
     if (g->options.hugetlb)
         mem_hugetlb_begin();
-    err_code code = model_load(&g->model, g->gguf, params, e);
+    err_code code = model_load(&g->model, g->gguf, &params, e);
     if (g->options.hugetlb)
         note_hugetlb(g, mem_hugetlb_end());
     return code;
@@ -131,21 +141,12 @@ static err_code open_model(moebius_engine *g, const char *path, struct err *e)
     for (int i = 0; i < g->n_device; i++)
         devices[i] = (struct model_device){.device = g->devices[i].device, .pool = g->devices[i].pool, .place = i};
     const struct model_load_params params = {.device = g->device,
-                                             .pool = g->pool,
-                                             .store = g->store,
-                                             .log = &g->log,
-                                             .policy = g->policy,
-                                             .expert_budget_bytes = (size_t)g->options.expert_ram_bytes,
-                                             .expert_budget_share = g->options.expert_ram_share,
-                                             .deterministic = g->options.deterministic,
                                              .devices = devices,
                                              .n_device = g->n_device,
                                              .stages = g->stages,
                                              .n_stage = engine_has_stages(g) ? g->n_stage : 0,
                                              .divide = has_places(g) ? engine_divide : NULL,
-                                             .mtp = g->options.mtp,
-                                             .progress = g->options.progress ? engine_progress : NULL,
-                                             .user = g};
+                                             .progress = g->options.progress ? engine_progress : NULL};
     TRY(engine_load_model(g, &params, e));
     if (tokenizer_pre_is_missing(g->vocab.tokenizer))
         log_line(&g->log, LOG_WARN,

@@ -9,55 +9,17 @@
 #include "base/topology.h"
 #include "engine/cache_watch.h"
 #include "engine/device_options.h"
+#include "engine/engine_vocab.h"
 #include "engine/gpu_choice.h"
-#include "engine/thread_tuner.h"
 #include "engine/prefetch_trial.h"
+#include "engine/status.h"
+#include "engine/thread_tuner.h"
 #include "engine/tuning.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "moebius/moebius.h"
 #include "planner/facts.h"
-#include "reply/reply.h"
 #include "store/store.h"
-#include "template/template.h"
-#include "tokenizer/tokenizer.h"
-
-/* A chat template of the file. */
-struct vocab_template {
-    const char *name;   /* "": the default one */
-    const char *source; /* its text */
-    struct vocab_template *next;
-};
-
-struct moebius_vocab {
-    struct tokenizer *tokenizer;
-    struct vocab_template *templates; /* owned by the arena */
-    struct vocab_bytes *bytes;        /* the tokens as grammars need them; filled by the first grammar */
-    struct arena arena;
-};
-
-/* ---- grammars.c ------------------------------------------------------------------------------------------------ */
-
-MUST_USE err_code vocab_bytes_open(struct vocab_bytes **out, struct err *e);
-void vocab_bytes_close(struct vocab_bytes **b);
-int32_t matcher_n_vocab(const moebius_matcher *m); /* tokens of its grammar's vocabulary; 0: there is none */
-
-/* ---- chat_template.c ------------------------------------------------------------------------------------------- */
-
-/* Reads the tokenizer and the chat templates from the file. The caller must call vocab_empty, even after a failure. */
-MUST_USE err_code vocab_fill(struct moebius_vocab *v, const struct gguf *g, struct err *e);
-void vocab_empty(struct moebius_vocab *v);
-
-struct moebius_template {
-    struct template *template;
-    const moebius_vocab *vocab;    /* borrowed; may be NULL */
-    const char *source;            /* owned by the arena */
-    struct template_var tokens[4]; /* [n_token], special tokens by name; their texts are owned by the arena */
-    int n_token;
-    int32_t end;              /* the token that the template writes behind an answer, or TOKEN_NONE */
-    struct reply_style style; /* how its model writes reasoning and calls */
-    struct arena arena;
-};
 
 /* A device of this process. */
 struct engine_device {
@@ -199,7 +161,8 @@ MUST_USE err_code engine_size_model(moebius_engine *g, struct err *e);
 /* Opens what experts are read from: the GGUF's files, with its checksums if it has some, and the prepared store. The
  * GGUF must be open. */
 MUST_USE err_code engine_open_store(moebius_engine *g, struct err *e);
-MUST_USE err_code engine_load_model(moebius_engine *g, const struct model_load_params *params, struct err *e);
+/* Loads the model to the devices, with the functions, that `own` names; the rest of the parameters is the engine's. */
+MUST_USE err_code engine_load_model(moebius_engine *g, const struct model_load_params *own, struct err *e);
 
 /* ---- park.c ---------------------------------------------------------------------------------------------------- */
 
@@ -334,11 +297,6 @@ MUST_USE err_code engine_work_need(moebius_engine *g, int64_t n_batch, struct er
 void engine_work_back(moebius_engine *g, int64_t n_batch);
 /* Makes the present work space fit n_batch tokens. */
 MUST_USE err_code engine_work_fit(moebius_engine *g, int64_t n_batch, struct err *e);
-
-/* ---- status.c -------------------------------------------------------------------------------------------------- */
-
-/* Copies an internal error into the public struct, which may be NULL, and returns its status. */
-moebius_status engine_status(err_code code, const struct err *e, moebius_error *out);
 
 /* ---- memory.c -------------------------------------------------------------------------------------------------- */
 

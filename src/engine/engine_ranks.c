@@ -189,20 +189,8 @@ static void has_read(void *engine, uint64_t n_bytes)
 static err_code load_experts(moebius_engine *g, struct err *e)
 {
     const struct model_device experts = {.device = g->device, .pool = g->pool, .place = engine_rank(g)};
-    const struct model_load_params params = {.device = g->no_layers,
-                                             .pool = g->pool,
-                                             .store = g->store,
-                                             .log = &g->log,
-                                             .policy = g->policy,
-                                             .expert_budget_bytes = (size_t)g->options.expert_ram_bytes,
-                                             .expert_budget_share = g->options.expert_ram_share,
-                                             .deterministic = g->options.deterministic,
-                                             .devices = &experts,
-                                             .n_device = 1,
-                                             .divide = take_division,
-                                             .mtp = g->options.mtp,
-                                             .progress = has_read,
-                                             .user = g};
+    const struct model_load_params params = {
+        .device = g->no_layers, .devices = &experts, .n_device = 1, .divide = take_division, .progress = has_read};
     return engine_load_model(g, &params, e);
 }
 

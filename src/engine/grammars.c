@@ -1,7 +1,8 @@
 /* The public face of grammar/, and a vocabulary's tokens as grammars need them. */
 #include <pthread.h>
 
-#include "engine/engine_internal.h"
+#include "engine/engine_vocab.h"
+#include "engine/status.h"
 #include "grammar/grammar.h"
 
 /* ---- vocabularies -------------------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
 #include "base/free_memory.h"
 #include "base/minmax.h"
 #include "engine/cache_file.h"
-#include "engine/engine_internal.h"
+#include "engine/engine_vocab.h"
 #include "engine/expert_images.h"
 #include "engine/gate_file.h"
 #include "engine/planning.h"

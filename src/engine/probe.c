@@ -9,13 +9,15 @@
 #include "base/clock.h"
 #include "base/free_memory.h"
 #include "base/random.h"
-#include "engine/engine_internal.h"
+#include "base/topology.h"
+#include "engine/status.h"
 #include "engine/gpu_speed.h"
 #include "engine/peaks.h"
 #include "engine/planning.h"
 #include "engine/probe_products.h"
 #include "engine/sized.h"
 #include "kernels/kernels.h"
+#include "store/store.h"
 #include "vulkan/vulkan.h"
 
 enum {

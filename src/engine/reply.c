@@ -3,7 +3,8 @@
  * its calls are to be written. */
 #include <string.h>
 
-#include "engine/engine_internal.h"
+#include "engine/engine_vocab.h"
+#include "engine/status.h"
 #include "engine/sized.h"
 #include "base/bytes.h"
 #include "reply/reply_tools.h"

@@ -1,5 +1,5 @@
 /* Errors in the public interface's form. */
-#include "engine/engine_internal.h"
+#include "engine/status.h"
 
 #include <stdio.h>
 

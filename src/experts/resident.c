@@ -2,12 +2,14 @@
 
 #include <stdatomic.h>
 
+#include "base/minmax.h"
 #include "experts/read_requests.h"
 
 /* What the threads share while the experts of one layer are loaded. */
 struct layer_load {
     const struct resident_load *d;
     int layer;
+    struct store_blob *blobs; /* [n_expert] where the layer's experts are read from, of those that are here */
     char *staging;
     size_t staging_bytes; /* of each thread */
     atomic_ullong n_read_bytes;
@@ -26,19 +28,28 @@ static size_t n_piece(const struct store_blob *b, const struct store_matrix *m)
     return b->packed || b->has_crc || m->n_bytes < 2 * PIECE_BYTES ? 1 : m->n_bytes / PIECE_BYTES;
 }
 
-/* Room for a piece of any expert of a layer. A copy of an expert that fails may be followed by one that needs less,
- * never by one that needs more. */
-static size_t layer_room(const struct resident_load *d, const struct slot_layer *l)
+/* Chooses the copies of a layer's experts: one for all parts of an expert, and for what the drive looks for ahead. */
+static void choose_copies(struct layer_load *x, int layer)
 {
+    const struct expert_layer *l = &x->d->slots->layers[layer].d;
+    x->layer = layer;
+    for (int32_t expert = 0; expert < l->n_expert; expert++)
+        if (slots_is_here(x->d->slots, layer, expert))
+            store_expert_blob(x->d->store, l->index, expert, &x->blobs[expert]);
+}
+
+/* Room for a piece of any expert of the layer. A copy of an expert that fails may be followed by one that needs less,
+ * never by one that needs more. */
+static size_t layer_room(const struct layer_load *x)
+{
+    const struct expert_layer *l = &x->d->slots->layers[x->layer].d;
     size_t most = 0;
-    for (int32_t expert = 0; expert < l->d.n_expert; expert++) {
-        struct store_blob b;
-        if (l->d.is_here && !l->d.is_here[expert])
+    for (int32_t expert = 0; expert < l->n_expert; expert++) {
+        if (!slots_is_here(x->d->slots, x->layer, expert))
             continue;
-        store_expert_blob(d->store, l->d.index, expert, &b);
         for (int i = 0; i < EXPERT_N_MATRIX; i++) {
-            const struct store_matrix *m = &store_get_layer(d->store, l->d.index)->part[i];
-            size_t row_bytes = m->n_bytes / m->n_row, n = n_piece(&b, m);
+            const struct store_matrix *m = &store_get_layer(x->d->store, l->index)->part[i];
+            size_t row_bytes = m->n_bytes / m->n_row, n = n_piece(&x->blobs[expert], m);
             size_t room = n > 1 ? m->n_bytes / n + LAYOUT_R16_ROWS * row_bytes : read_matrix_room(m);
             most = room > most ? room : most;
         }
@@ -55,16 +66,16 @@ static int32_t next_here(const struct expert_layer *l, int32_t expert)
 }
 
 /* Has the drive look for an expert's bytes, if there is such an expert, before they are waited for. */
-static void read_ahead(const struct resident_load *d, const struct expert_layer *l, int32_t expert)
+static void read_ahead(const struct layer_load *x, const struct expert_layer *l, int32_t expert)
 {
     struct store_range all[EXPERT_N_MATRIX];
-    struct store_blob b;
     if (expert >= l->n_expert)
         return;
-    store_expert_blob(d->store, l->index, expert, &b);
-    for (int i = 0; i < EXPERT_N_MATRIX; i++)
-        all[i] = (struct store_range){b.part[i].file, b.part[i].offset, b.part[i].n_bytes, NULL};
-    store_read_ahead(d->store, all, EXPERT_N_MATRIX);
+    for (int i = 0; i < EXPERT_N_MATRIX; i++) {
+        const struct store_blob_part *part = &x->blobs[expert].part[i];
+        all[i] = (struct store_range){part->file, part->offset, part->n_bytes, NULL};
+    }
+    store_read_ahead(x->d->store, all, EXPERT_N_MATRIX);
 }
 
 /* Reads one part of an expert into its slot: straight, if that is how it lies, or through `staging`, from where it is
@@ -98,16 +109,16 @@ static err_code load_part(const struct layer_load *x, int32_t expert, int i, cha
                           struct err *e)
 {
     const struct expert_layer *l = &x->d->slots->layers[x->layer].d;
-    struct store_blob b;
-    err_code code;
+    struct store_blob b = x->blobs[expert];
     if (i == 0) {
-        read_ahead(x->d, l, expert);
-        read_ahead(x->d, l, next_here(l, expert + 1)); /* the drive works on while this one is packed */
+        read_ahead(x, l, expert);
+        read_ahead(x, l, next_here(l, expert + 1)); /* the drive works on while this one is packed */
     }
-    do {
+    err_code code = read_part(x, expert, &b, i, staging, e);
+    while (code != ERR_OK && store_expert_retry(x->d->store, l->index, expert, &b, e)) {
         store_expert_blob(x->d->store, l->index, expert, &b);
         code = read_part(x, expert, &b, i, staging, e);
-    } while (code != ERR_OK && store_expert_retry(x->d->store, l->index, expert, &b, e));
+    }
     *n_bytes = b.part[i].n_bytes;
     return code == ERR_OK ? ERR_OK : err_prefix(e, "layer %d, expert %d", l->index, (int)expert);
 }
@@ -145,7 +156,7 @@ static err_code load_layers(struct resident_load *d, struct layer_load *x, struc
         const struct slot_layer *l = &d->slots->layers[i];
         if (!l->group->is_resident)
             continue;
-        x->layer = i;
+        choose_copies(x, i);
         pool_run(d->pool, EXPERT_N_MATRIX * (size_t)l->d.n_expert, load_task, x);
         if (x->code != ERR_OK)
             return err_set(e, x->code, "%s", x->err.text);
@@ -168,23 +179,29 @@ err_code resident_load(struct resident_load *d, struct err *e)
 {
     struct layer_load x = {.d = d, .has_failed = ATOMIC_FLAG_INIT};
     struct expert_slots *s = d->slots;
+    int64_t n_expert = 0;
     if (!d->store) {
         describe(s);
         return ERR_OK;
     }
-    for (int i = 0; i < s->n_layer; i++) {
-        size_t room = layer_room(d, &s->layers[i]);
-        x.staging_bytes = room > x.staging_bytes ? room : x.staging_bytes;
+    for (int i = 0; i < s->n_layer; i++)
+        n_expert = max_i64(n_expert, s->layers[i].d.n_expert);
+    x.blobs = mem_calloc((size_t)n_expert, sizeof *x.blobs);
+    for (int i = 0; x.blobs && i < s->n_layer; i++) {
+        choose_copies(&x, i);
+        x.staging_bytes = max_size(x.staging_bytes, layer_room(&x));
     }
     size_t n_bytes = x.staging_bytes * (size_t)pool_n_threads(d->pool);
     x.staging = n_bytes ? mem_map(n_bytes, MEM_SCRATCH) : NULL;
-    if (n_bytes && !x.staging)
-        return err_nomem(e, n_bytes, "reading experts");
-    for (int i = 0; i < s->n_group; i++)
+    err_code code = x.blobs && (x.staging || !n_bytes) ? ERR_OK : err_nomem(e, n_bytes, "reading experts");
+    for (int i = 0; i < s->n_group && code == ERR_OK; i++)
         s->groups[i].is_resident = slots_open_all(s, &s->groups[i]);
-    err_code code = load_layers(d, &x, e);
+    if (code == ERR_OK)
+        code = load_layers(d, &x, e);
     for (int i = 0; i < s->n_group && code != ERR_OK; i++)
         s->groups[i].is_resident = false;
-    mem_unmap(x.staging, n_bytes, MEM_SCRATCH);
+    if (x.staging)
+        mem_unmap(x.staging, n_bytes, MEM_SCRATCH);
+    mem_free(x.blobs);
     return code;
 }

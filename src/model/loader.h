@@ -27,7 +27,7 @@ typedef err_code arch_load_fn(struct loader *l, struct err *e);
 /* What speaks against an architecture that is none of these, a clause; empty: nothing is known of it. */
 const char *arch_why_unknown(const struct gguf *g, const char *arch);
 
-/* ---- keys: "SUFFIX" stands for "ARCH.SUFFIX" ----------------------------------------------------------------- */
+/* ---- load_keys.c; "SUFFIX" stands for "ARCH.SUFFIX" ---------------------------------------------------------- */
 
 enum { LOAD_KEY_BYTES = 160 };
 void load_key(const struct loader *l, const char *suffix, char key[LOAD_KEY_BYTES]); /* the whole key */
@@ -58,7 +58,7 @@ MUST_USE err_code load_layer_f32_opt(struct loader *l, const char *suffix, int64
 /* A flag from an array of one for each layer; *out stays when the key is absent or no array. */
 MUST_USE err_code load_layer_flag_opt(struct loader *l, const char *suffix, int64_t layer, bool *out, struct err *e);
 
-/* ---- tensors: "blk.LAYER.NAME", or NAME where `layer` is one of these ------------------------------------------ */
+/* ---- load_tensors.c; "blk.LAYER.NAME", or NAME where `layer` is one of these ----------------------------------- */
 
 enum {
     LOAD_INPUT = -1, /* on the first layer's device */
@@ -121,6 +121,10 @@ MUST_USE err_code load_vector(struct loader *l, int64_t layer, const char *name,
 /* n_row rows of n numbers. */
 MUST_USE err_code load_table(struct loader *l, int64_t layer, const char *name, int64_t n, int64_t n_row, bool need,
                              struct tensor *out, struct err *e);
+
+/* The same on a device of choice. */
+MUST_USE err_code load_table_to(struct loader *l, struct backend *device, const struct file_matrix *from, bool need,
+                                struct tensor *out, struct err *e);
 
 /* n_row rows of n zeros, which no tensor of the file is. */
 MUST_USE err_code load_new_tensor(struct loader *l, int64_t layer, int64_t n, int64_t n_row, struct tensor *out,

@@ -148,6 +148,20 @@ static void clamp(const struct pass *p, const struct attention *a, const struct 
         backend_enqueue(p->b, &(struct op){.kind = OP_CLAMP, .in = {*x}, .out = {*x}, .scale = a->qkv_limit});
 }
 
+struct op mix_attention(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                        const struct tensor *q, const struct tensor *out)
+{
+    return (struct op){.kind = OP_ATTENTION,
+                       .in = {[ATTENTION_Q] = *q,
+                              [ATTENTION_POS] = p->pos,
+                              [ATTENTION_TABLE] = p->table,
+                              [ATTENTION_PAGES] = mix_pages(p, kv->kind)},
+                       .out = {*out},
+                       .state = {[ATTENTION_K] = kv->k, [ATTENTION_V] = kv->v},
+                       .vec = {a->sinks},
+                       .attention = {.n_head = a->n_head, .scale = a->scale, .window = a->window, .n_text = p->n_rows}};
+}
+
 /* h = o . (attention(q . h, k . h, v . h) * act(gate . h)) */
 static void attention(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
                       const struct tensor *h)
@@ -173,16 +187,10 @@ static void attention(const struct pass *p, const struct attention *a, const str
     if (a->k)
         store_kv(p, a, kv, &k, &v);
     const struct tensor chosen = positions_of(p, a, kv, h, h);
-    struct op attend = {.kind = OP_ATTENTION,
-                        .in = {[ATTENTION_Q] = q,
-                               [ATTENTION_POS] = p->pos,
-                               [ATTENTION_TABLE] = p->table,
-                               [ATTENTION_PAGES] = mix_pages(p, kv->kind),
-                               [ATTENTION_CHOSEN] = chosen},
-                        .out = {out},
-                        .state = {[ATTENTION_K] = kv->k, [ATTENTION_V] = kv->v},
-                        .vec = {a->sinks},
-                        .attention = {a->n_head, a->scale, a->window, a->chunked, p->n_rows, a->softcap}};
+    struct op attend = mix_attention(p, a, kv, &q, &out);
+    attend.in[ATTENTION_CHOSEN] = chosen;
+    attend.attention.chunked = a->chunked;
+    attend.attention.softcap = a->softcap;
     if (chosen.buffer)
         attend.attention.chosen_block = a->index.block;
     backend_enqueue(p->b, &attend);
@@ -269,18 +277,9 @@ static void latent_attention(const struct pass *p, const struct attention *a, co
     mix_rope(p, &(struct attention){.rope = a->rope, .head_dim = row, .n_rot = row}, lat->temperature, &q);
     mix_rope(p, a, a->rope_table, &k);
     mix_store(p, kv->kind, &k, &kv->k);
-    backend_enqueue(
-        p->b,
-        &(struct op){.kind = OP_ATTENTION,
-                     .in = {[ATTENTION_Q] = q,
-                            [ATTENTION_POS] = p->pos,
-                            [ATTENTION_TABLE] = p->table,
-                            [ATTENTION_PAGES] = mix_pages(p, kv->kind),
-                            [ATTENTION_CHOSEN] = chosen},
-                     .out = {out},
-                     .state = {[ATTENTION_K] = kv->k, [ATTENTION_V] = kv->v},
-                     .vec = {a->sinks},
-                     .attention = {.n_head = n_head, .scale = a->scale, .window = a->window, .n_text = p->n_rows}});
+    struct op attend = mix_attention(p, a, kv, &q, &out);
+    attend.in[ATTENTION_CHOSEN] = chosen;
+    backend_enqueue(p->b, &attend);
     mix_heads(p, lat->v_b, n_head, (struct head_part){&out, n_rot, n_latent},
               (struct head_part){&value, 0, lat->n_value});
     if (a->gate) {

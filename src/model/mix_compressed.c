@@ -92,15 +92,8 @@ void mix_compressed(const struct pass *p, const struct attention *a, const struc
     block_norm(p, &q, &no_weights, dim, &q);
     mix_rope(p, a, a->q_rope_table, &q);
     mix_store_window(p, a, kv, &k);
-    struct op attend = {.kind = OP_ATTENTION,
-                        .in = {[ATTENTION_Q] = q,
-                               [ATTENTION_POS] = p->pos,
-                               [ATTENTION_TABLE] = p->table,
-                               [ATTENTION_PAGES] = mix_pages(p, kv->kind)},
-                        .out = {out},
-                        .state = {[ATTENTION_K] = kv->k, [ATTENTION_V] = kv->v},
-                        .vec = {a->sinks},
-                        .attention = {a->n_head, a->scale, a->window, false, p->n_rows, 0, c->ratio}};
+    struct op attend = mix_attention(p, a, kv, &q, &out);
+    attend.attention.ratio = c->ratio;
     if (c->ratio) {
         const struct entry_caches entries = {&kv->compress_x, &kv->compress_gate, kv->kind, &kv->entries,
                                              kv->entry_kind},

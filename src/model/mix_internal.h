@@ -22,6 +22,10 @@ struct tensor mix_pages(const struct pass *p, int kind);
 /* Stores the tokens' rows x in a cache whose pages are of this kind. */
 void mix_store(const struct pass *p, int kind, const struct tensor *x, const struct paged *cache);
 
+/* out = attention of q over what the layer's cache has, for the caller to add to. */
+struct op mix_attention(const struct pass *p, const struct attention *a, const struct layer_pages *kv,
+                        const struct tensor *q, const struct tensor *out);
+
 /* Norms the keys k [dim][n] of a position index, in place, if it norms keys. */
 void mix_norm_index(const struct pass *p, const struct position_index *x, const struct tensor *k);
 

@@ -211,6 +211,36 @@ static void finish_place(struct paged *x, const struct page_kind *k, const struc
         x->part_bytes = (size_t)k->capacity * r->bytes;
 }
 
+/* Says where a layer's places are, now that all pages have buffers. */
+static void finish_layer(struct state_pool *p, const struct model *m, int64_t i)
+{
+    struct layer_pages *y = &p->layers[i];
+    const struct layer *layer = &m->layers[i];
+    const struct page_kind *k = &p->kinds[y->kind];
+    const struct page_region *r = regions_of(p, m, i, y->kind);
+    finish_place(&y->k, k, &r[0]);
+    finish_place(&y->v, k, &r[0]);
+    finish_place(&y->rule, k, &r[0]);
+    finish_place(&y->compress_x, k, &r[1]);
+    finish_place(&y->compress_gate, k, &r[1]);
+    finish_place(&y->past, k, &r[1]);
+    finish_place(&y->ngram_past, k, &r[1]);
+    if (y->entry_kind >= 0) {
+        k = &p->kinds[y->entry_kind];
+        r = regions_of(p, m, i, y->entry_kind);
+        finish_place(&y->entries, k, &r[0]);
+    }
+    finish_place(&y->index, k, &r[1]);
+    if (y->part_kind >= 0) {
+        k = &p->kinds[y->part_kind];
+        r = regions_of(p, m, i, y->part_kind);
+        finish_place(&y->index_x, k, &r[1]);
+        finish_place(&y->index_gate, k, &r[1]);
+    }
+    if ((layer->attn.is_latent || layer->attn.is_compressed) && !layer->is_recurrent) /* keys are values */
+        y->v = y->k;
+}
+
 /* ---- creation ------------------------------------------------------------------------------------------------- */
 
 static err_code create_kind(struct state_pool *p, struct page_kind *k, struct err *e)
@@ -255,35 +285,9 @@ static err_code create(struct state_pool *p, const struct model *m, const struct
         size_pages(&p->kinds[i]);
         TRY(create_kind(p, &p->kinds[i], e));
     }
-    for (int64_t i = 0; i < m->n_layer; i++) {
-        struct layer_pages *y = &p->layers[i];
-        if (y->kind < 0)
-            continue;
-        const struct page_kind *k = &p->kinds[y->kind];
-        const struct page_region *r = regions_of(p, m, i, y->kind);
-        const struct page_kind *index_kind = k;
-        const struct page_region *index_region = r;
-        if (y->entry_kind >= 0) {
-            index_kind = &p->kinds[y->entry_kind];
-            index_region = regions_of(p, m, i, y->entry_kind);
-            finish_place(&y->entries, index_kind, &index_region[0]);
-        }
-        finish_place(&y->k, k, &r[0]);
-        finish_place(&y->v, k, &r[0]);
-        finish_place(&y->index, index_kind, &index_region[1]);
-        finish_place(&y->compress_x, k, &r[1]);
-        finish_place(&y->compress_gate, k, &r[1]);
-        if (y->part_kind >= 0) {
-            const struct page_region *parts = regions_of(p, m, i, y->part_kind);
-            finish_place(&y->index_x, &p->kinds[y->part_kind], &parts[1]);
-            finish_place(&y->index_gate, &p->kinds[y->part_kind], &parts[1]);
-        }
-        finish_place(&y->rule, k, &r[0]);
-        finish_place(&y->past, k, &r[1]);
-        finish_place(&y->ngram_past, k, &r[1]);
-        if ((m->layers[i].attn.is_latent || m->layers[i].attn.is_compressed) && !m->layers[i].is_recurrent)
-            y->v = y->k;
-    }
+    for (int64_t i = 0; i < m->n_layer; i++)
+        if (p->layers[i].kind >= 0)
+            finish_layer(p, m, i);
     size_checkpoints(p, params->interval);
     int32_t *pages = arena_calloc(&p->arena, (size_t)p->n_window_page * POOL_MAX_CHECKPOINTS, sizeof *pages);
     if (!pages)

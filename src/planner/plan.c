@@ -571,30 +571,23 @@ double plan_found_gpu(const struct making *k)
 
 /* ---- processors alone -------------------------------------------------------------------------------------------- */
 
-void plan_assume(struct making *k)
+/* A rate that earlier runs have corrected. */
+static void assume_rate(struct making *k, enum machine_rate rate, const char *what, int n_decimal, const char *unit)
+{
+    if (k->in->n_run[rate])
+        plan_say(&k->p->assumptions, "%s %.*f %s: the median of the probe's and of %d runs'", what, n_decimal,
+                 machine_rate_of(k->m, rate, k->s->n_threads) * 1e-9, unit, k->in->n_run[rate]);
+}
+
+/* How often a token's experts are at hand. */
+static void assume_choices(struct making *k)
 {
     struct plan_lines *l = &k->p->assumptions;
-    plan_say(l, "decode with %" PRId64 " tokens in each context; experts of several texts chosen independently",
-             k->s->n_depth);
-    if (k->in->n_run[MACHINE_MEMORY])
-        plan_say(l, "memory reads %.1f GB/s: the median of the probe's and of %d runs'",
-                 machine_rate_of(k->m, MACHINE_MEMORY, k->s->n_threads) * 1e-9, k->in->n_run[MACHINE_MEMORY]);
-    if (k->in->n_run[MACHINE_UNITS])
-        plan_say(l, "units multiply %.0f G/s: the median of the probe's and of %d runs'",
-                 machine_rate_of(k->m, MACHINE_UNITS, k->s->n_threads) * 1e-9, k->in->n_run[MACHINE_UNITS]);
-    if (k->p->miss > 0 && k->in->n_run[MACHINE_DRIVE])
-        plan_say(l, "the drive gives %.2f GB/s: the median of the probe's and of %d runs'",
-                 machine_rate_of(k->m, MACHINE_DRIVE, k->s->n_threads) * 1e-9, k->in->n_run[MACHINE_DRIVE]);
-    if (!plan_is_gpu(k) && is_cached(k))
-        plan_say(l, "the processor's last cache has weights from token to token, and what it gives bounds nothing");
-    if (!k->s->ram_bytes && !k->m->free_bytes && k->m->ram_bytes)
-        plan_say(l, "nothing else takes memory: what is free was not measured");
-    if (!k->m->ram_bytes && !k->s->ram_bytes && !k->m->free_bytes)
-        plan_say(l, "there is memory enough: how much the machine has is unknown");
+    const struct plan_settings *s = k->s;
     if (plan_is_found(k))
         plan_say(l, "of a token's choices %g%% are found on the GPU, %g%% in memory and %g%% on drives (--found)%s",
-                 100 * k->s->found_vram, 100 * k->s->found_ram, 100 * k->s->found_drive,
-                 k->s->found_vram + k->s->found_ram + k->s->found_drive < 1 - 1e-9
+                 100 * s->found_vram, 100 * s->found_ram, 100 * s->found_drive,
+                 s->found_vram + s->found_ram + s->found_drive < 1 - 1e-9
                      ? "; the others give way to experts that are at hand"
                      : "");
     else if (k->p->miss > 0 && k->f->curve)
@@ -603,6 +596,12 @@ void plan_assume(struct making *k)
         plan_say(l, "experts are chosen as in earlier runs, and the slots have those chosen most");
     else if (k->p->miss > 0)
         plan_say(l, "all experts are chosen equally often: real texts repeat themselves, so that fewer are read");
+}
+
+/* What experts without a slot are read from, and which of them are not read. */
+static void assume_reads(struct making *k)
+{
+    struct plan_lines *l = &k->p->assumptions;
     if (k->p->miss > 0 && k->s->is_prepared && k->f->n_unprepared)
         plan_say(l, "experts come whole from the prepared store (--store), which lacks %" PRId64 " of %" PRId64,
                  k->f->n_unprepared, k->p->n_expert);
@@ -618,16 +617,40 @@ void plan_assume(struct making *k)
                  100 * k->p->miss, 100 * k->p->gives_way);
     if (k->s->car > 0 && !(k->p->gives_way > 0))
         plan_say(l, "--car has nothing to do: no expert is read");
-    if (k->s->sort_cutoff)
-        plan_say(l, "runs go by what moebius tune kept of the model on this machine with --threads %d",
-                 k->s->n_threads);
-    if (k->f->is_header)
-        plan_say(l, "the file is as its header says: its tensors are not all there");
+}
+
+static void assume_ranks(struct making *k)
+{
+    struct plan_lines *l = &k->p->assumptions;
     if (k->m->n_rank > 1 && k->s->rank_most * k->m->n_rank > 1 + 1e-9)
         plan_say(l, "of %d machines one computes %.0f%% of the experts, and layers wait for it", k->m->n_rank,
                  100 * k->s->rank_most);
     else if (k->m->n_rank > 1)
         plan_say(l, "each of %d machines has as many experts, and a layer's fall evenly on them", k->m->n_rank);
+}
+
+void plan_assume(struct making *k)
+{
+    struct plan_lines *l = &k->p->assumptions;
+    plan_say(l, "decode with %" PRId64 " tokens in each context; experts of several texts chosen independently",
+             k->s->n_depth);
+    assume_rate(k, MACHINE_MEMORY, "memory reads", 1, "GB/s");
+    assume_rate(k, MACHINE_UNITS, "units multiply", 0, "G/s");
+    if (k->p->miss > 0)
+        assume_rate(k, MACHINE_DRIVE, "the drive gives", 2, "GB/s");
+    if (!plan_is_gpu(k) && is_cached(k))
+        plan_say(l, "the processor's last cache has weights from token to token, and what it gives bounds nothing");
+    if (!k->s->ram_bytes && !k->m->free_bytes)
+        plan_say(l, k->m->ram_bytes ? "nothing else takes memory: what is free was not measured"
+                                    : "there is memory enough: how much the machine has is unknown");
+    assume_choices(k);
+    assume_reads(k);
+    if (k->s->sort_cutoff)
+        plan_say(l, "runs go by what moebius tune kept of the model on this machine with --threads %d",
+                 k->s->n_threads);
+    if (k->f->is_header)
+        plan_say(l, "the file is as its header says: its tensors are not all there");
+    assume_ranks(k);
 }
 
 void plan_add_ram_flag(struct making *k)

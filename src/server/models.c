@@ -1,38 +1,12 @@
-#define _POSIX_C_SOURCE 200809L /* scandir */
 #include "server/models.h"
 
 #include <assert.h>
-#include <dirent.h>
-#include <errno.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/printable.h"
-#include "base/split_set.h"
 #include "server/hide_folders.h"
-
-enum { MAX_MODELS = 256 };
-
-struct models {
-    struct models_options options;
-    struct served_model *list[MAX_MODELS]; /* [n], owned */
-    size_t n;
-    atomic_size_t n_watchers; /* clients that watch experts */
-
-    pthread_mutex_t lock;         /* protects all that follows, and the models' fields that change */
-    pthread_cond_t changed;       /* signalled when a model's n_users changes */
-    struct served_model *current; /* the model that has a thread; NULL: none */
-    struct served_model *told;    /* the model that models_load has asked for, until it is ready; NULL: none */
-    struct model_wait *waits;     /* [n_waits] requests that wait for a model, oldest first */
-    size_t n_waits;
-    bool stops;
-};
+#include "server/models_internal.h"
 
 /* ---- waits; all with the lock held ----------------------------------------------------------------------------- */
 
@@ -55,8 +29,7 @@ static void end_wait(struct models *all, struct model_wait **at, const struct er
     w->over(w->user);
 }
 
-/* Ends all waits for a model; m NULL: for all models. */
-static void end_waits(struct models *all, const struct served_model *m, const struct err *e)
+void models_end_waits(struct models *all, const struct served_model *m, const struct err *e)
 {
     for (struct model_wait **at = &all->waits; *at;)
         if (!m || (*at)->model == m)
@@ -76,204 +49,14 @@ static void end_waits_of_left(struct models *all)
             at = &(*at)->next;
 }
 
-/* Notes that a model can't be loaded, and ends the waits for it. */
-static void give_up(struct models *all, struct served_model *m, const struct err *e)
+void models_give_up(struct models *all, struct served_model *m, const struct err *e)
 {
     log_line(all->options.log, LOG_WARN, "model %s: %s", m->name, e->text);
     m->error = *e;
     hide_folders(m->path, &m->error);
     if (all->told == m)
         all->told = NULL;
-    end_waits(all, m, &m->error);
-}
-
-/* ---- the driving thread ---------------------------------------------------------------------------------------- */
-
-static struct served_facts facts_of(const struct served_model *m)
-{
-    struct served_facts f = {.n_ctx = texts_n_ctx(m->texts),
-                             .n_ctx_train = moebius_n_ctx_train(m->engine),
-                             .n_vocab = moebius_n_vocab(m->engine),
-                             .n_embd = moebius_n_embd(m->engine),
-                             .n_layer = moebius_n_layer(m->engine)};
-    snprintf(f.arch, sizeof f.arch, "%s", moebius_arch(m->engine));
-    return f;
-}
-
-/* Opens the store of answers that called tools. Its file is in the folder of the disk cache, if there is one. */
-static err_code open_replay(struct served_model *m, struct err *e)
-{
-    const char *dir = m->models->options.texts.cache_dir;
-    struct bytes path = {0};
-    err_code code = dir ? bytes_print(&path, e, "%s/answers.jsonl", dir) : ERR_OK;
-    if (code == ERR_OK && dir && mkdir(dir, 0700) != 0 && errno != EEXIST)
-        code = err_set(e, ERR_IO, "%s: %s", dir, strerror(errno));
-    if (code == ERR_OK)
-        code = replay_open(&m->replay, path.s, moebius_fingerprint(m->engine), e);
-    bytes_close(&path);
-    return code;
-}
-
-static void on_step(void *user, bool is_idle)
-{
-    struct served_model *m = user;
-    const struct texts_stats stats = texts_stats(m->texts);
-    expert_picture_step(m->picture, m->engine, &stats, atomic_load(&m->models->n_watchers) > 0, is_idle);
-}
-
-static void note_progress(void *user, uint64_t done_bytes, uint64_t total_bytes)
-{
-    struct served_model *m = user;
-    atomic_store(&m->load_total, total_bytes);
-    atomic_store(&m->load_done, done_bytes);
-}
-
-/* A model without a template can be loaded all the same: it can still continue texts. */
-static err_code open_template(struct served_model *m, struct err *e)
-{
-    const struct models_options *o = &m->models->options;
-    m->template_error = (struct err){0};
-    err_code code = o->opener.tmpl(o->opener.user, m->path, m->vocab, &m->tmpl, &m->template_error);
-    if (code != ERR_OK && o->opener.needs_tmpl)
-        return err_set(e, code, "%s", m->template_error.text);
-    if (code != ERR_OK)
-        log_line(o->log, LOG_INFO, "model %s: %s", m->name, m->template_error.text);
-    hide_folders(m->path, &m->template_error);
-    m->needs = m->tmpl ? template_needs_find(m->tmpl) : (struct template_needs){0};
-    return ERR_OK;
-}
-
-static err_code load(struct served_model *m, struct err *e)
-{
-    const struct models_options *o = &m->models->options;
-    struct texts_options texts = o->texts;
-    texts.stepped = on_step;
-    texts.stepped_user = m;
-    texts.log = o->log;
-    const struct load_watch watch = {note_progress, m};
-    TRY(o->opener.engine(o->opener.user, m->path, &watch, &m->engine, &texts.n_ctx, e));
-    m->vocab = moebius_engine_vocab(m->engine);
-    TRY(open_template(m, e));
-    TRY(open_replay(m, e));
-    TRY(grammar_cache_open(&m->grammars, m->vocab, e));
-    TRY(expert_picture_begin(m->picture, m->engine, m->name, e));
-    return texts_open(&m->texts, m->engine, &texts, e);
-}
-
-static void unload(struct served_model *m)
-{
-    if (m->texts)
-        texts_close(&m->texts);
-    replay_close(&m->replay);
-    grammar_cache_close(&m->grammars);
-    expert_picture_end(m->picture);
-    moebius_template_close(&m->tmpl);
-    moebius_engine_close(&m->engine);
-    m->vocab = NULL;
-    mem_trim();
-}
-
-static void set_state(struct served_model *m, enum served_state state)
-{
-    struct models *all = m->models;
-    pthread_mutex_lock(&all->lock);
-    m->state = state;
-    pthread_mutex_unlock(&all->lock);
-}
-
-static struct place_figures places_of(const struct served_model *m)
-{
-    struct place_figures f = {.n = moebius_n_place(m->engine)};
-    f.n = f.n > 1 && f.n <= MODELS_MAX_PLACE ? f.n : 0;
-    for (int i = 0; i < f.n; i++)
-        if (moebius_place_did(m->engine, i, -1, &f.did[i], NULL) != MOEBIUS_OK)
-            f.did[i] = (moebius_place_stats){0};
-    return f;
-}
-
-static struct device_ledger ledger_of(const struct served_model *m)
-{
-    struct device_ledger l = {0};
-    moebius_device d;
-    for (; moebius_engine_device(m->engine, l.n, &d); l.n++) {
-        if (l.n == MODELS_MAX_DEVICE)
-            return (struct device_ledger){0};
-        l.held[l.n] = (struct held_bytes){.weights = d.weight_bytes,
-                                          .experts = d.expert_bytes,
-                                          .texts = d.context_bytes,
-                                          .activations = d.work_bytes};
-        snprintf(l.held[l.n].device, sizeof l.held[l.n].device, "%s", d.name);
-    }
-    return l;
-}
-
-static void become_ready(struct served_model *m)
-{
-    struct models *all = m->models;
-    struct served_facts facts = facts_of(m);
-    struct place_figures places = places_of(m);
-    struct device_ledger ledger = ledger_of(m);
-    pthread_mutex_lock(&all->lock);
-    m->facts = facts;
-    m->counters = moebius_engine_counters(m->engine);
-    m->places = places;
-    m->ledger = ledger;
-    m->error = (struct err){0};
-    m->used_ns = clock_ns();
-    if (all->told == m)
-        all->told = NULL;
-    bool stops = all->stops;
-    m->state = stops ? SERVED_ENDING : SERVED_READY;
-    if (!m->leaves)
-        end_waits(all, m,
-                  NULL); /* even those that came later than others', so that it is not unloaded before it served them */
-    pthread_mutex_unlock(&all->lock);
-    if (stops)
-        texts_stop(m->texts);
-}
-
-/* Waits until nobody has the model any more: users submit texts, and read the vocabulary. */
-static void wait_for_users(struct served_model *m)
-{
-    struct models *all = m->models;
-    pthread_mutex_lock(&all->lock);
-    m->state = SERVED_ENDING;
-    while (m->n_users)
-        pthread_cond_wait(&all->changed, &all->lock);
-    pthread_mutex_unlock(&all->lock);
-}
-
-static void note_failure(struct served_model *m, const struct err *e)
-{
-    pthread_mutex_lock(&m->models->lock);
-    give_up(m->models, m, e);
-    pthread_mutex_unlock(&m->models->lock);
-}
-
-static void tell_end(const struct served_model *m)
-{
-    const struct model_opener *o = &m->models->options.opener;
-    const struct texts_stats stats = texts_stats(m->texts);
-    o->ends(o->user, m->path, m->engine, &stats);
-}
-
-static void *drive(void *user)
-{
-    struct served_model *m = user;
-    struct err e = {0};
-    err_code code = load(m, &e);
-    if (code == ERR_OK) {
-        become_ready(m);
-        texts_run(m->texts);
-    }
-    wait_for_users(m);
-    if (code == ERR_OK)
-        tell_end(m);
-    unload(m);
-    if (code != ERR_OK)
-        note_failure(m, &e);
-    set_state(m, SERVED_UNLOADED);
-    return NULL;
+    models_end_waits(all, m, &m->error);
 }
 
 /* ---- which model is loaded; all with the lock held ------------------------------------------------------------- */
@@ -310,7 +93,7 @@ static err_code start(struct models *all, struct served_model *m, struct err *e)
     m->leaves = false;
     atomic_store(&m->load_done, 0);
     atomic_store(&m->load_total, 0);
-    if (pthread_create(&m->thread, NULL, drive, m) != 0) {
+    if (pthread_create(&m->thread, NULL, model_drive, m) != 0) {
         m->state = SERVED_UNLOADED;
         return err_set(e, ERR_FAIL, "the thread of model %s can't be started", m->name);
     }
@@ -332,12 +115,12 @@ static err_code approach(struct models *all, struct err *e)
     if (!m || all->stops)
         return ERR_OK;
     if (is_there(m))
-        end_waits(all, m, NULL);
+        models_end_waits(all, m, NULL);
     else if (all->current && all->current != m && is_idle(all->current))
         end_current(all);
     err_code code = all->current ? ERR_OK : start(all, m, e);
     if (code != ERR_OK)
-        give_up(all, m, e);
+        models_give_up(all, m, e);
     return code;
 }
 
@@ -541,20 +324,6 @@ void models_watch(struct models *all, bool begins)
     pthread_mutex_unlock(&all->lock);
 }
 
-void models_note_end(struct served_model *m)
-{
-    struct models *all = m->models;
-    moebius_counters now = moebius_engine_counters(m->engine);
-    struct place_figures places = places_of(m);
-    struct device_ledger ledger = ledger_of(m);
-    pthread_mutex_lock(&all->lock);
-    m->counters = now;
-    m->places = places;
-    m->ledger = ledger;
-    m->used_ns = clock_ns();
-    pthread_mutex_unlock(&all->lock);
-}
-
 void models_tick(struct models *all, int64_t now_ns)
 {
     struct err e = {0};
@@ -581,99 +350,13 @@ err_code models_open(struct models **out, const struct models_options *options, 
     return ERR_OK;
 }
 
-/* Makes a name that clients can write in JSON from any file name. Owned by the caller. */
-static char *printable_name(const char *name)
-{
-    char text[PRINTABLE_FORMAT_BYTES];
-    (void)printable_line(name, strlen(name), text, sizeof text);
-    return mem_strdup(text);
-}
-
-/* The NAME in "DIR/NAME.gguf" or "DIR/NAME-00001-of-00003.gguf". Owned by the caller. */
-static char *name_of(const char *path)
-{
-    static const char suffix[] = ".gguf";
-    struct split_set s;
-    const char *slash = strrchr(path, '/');
-    char *name = printable_name(slash ? slash + 1 : path);
-    size_t n = name ? strlen(name) : 0;
-    if (name && split_set_parse(&s, name, n) && s.n_name > 0)
-        name[s.n_name] = '\0';
-    else if (n > sizeof suffix - 1 && !strcmp(name + n - (sizeof suffix - 1), suffix))
-        name[n - (sizeof suffix - 1)] = '\0';
-    return name;
-}
-
-err_code models_add(struct models *all, const char *path, const char *name, struct err *e)
-{
-    struct stat st;
-    if (stat(path, &st) != 0)
-        return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    if (all->n == MAX_MODELS)
-        return err_set(e, ERR_LIMIT, "%s: expected at most %d models", path, MAX_MODELS);
-    struct served_model *m = mem_calloc(1, sizeof *m);
-    if (!m)
-        return err_nomem(e, sizeof *m, "a model");
-    all->list[all->n++] = m;
-    *m = (struct served_model){.models = all, .size_bytes = st.st_size, .created = st.st_mtime};
-    TRY(expert_picture_open(&m->picture, e));
-    m->path = mem_strdup(path);
-    m->name = name ? printable_name(name) : name_of(path);
-    return m->path && m->name ? ERR_OK : err_nomem(e, strlen(path), "a model's name");
-}
-
-bool models_have(const struct models *all, const char *path)
-{
-    struct stat st, other;
-    for (size_t i = 0; stat(path, &st) == 0 && i < all->n; i++)
-        if (stat(all->list[i]->path, &other) == 0 && other.st_dev == st.st_dev && other.st_ino == st.st_ino)
-            return true;
-    return false;
-}
-
-/* Whether a file is a model, or the first part of one. */
-static bool is_model_file(const char *name)
-{
-    struct split_set s;
-    size_t n = strlen(name);
-    if (n < 6 || strcmp(name + n - 5, ".gguf") != 0 || name[0] == '.')
-        return false;
-    return !split_set_parse(&s, name, n) || s.part == 1;
-}
-
-static err_code add_entry(struct models *all, const char *folder, const char *name, struct err *e)
-{
-    struct bytes path = {0};
-    err_code code = bytes_print(&path, e, "%s/%s", folder, name);
-    if (code == ERR_OK)
-        code = models_add(all, path.s, NULL, e);
-    bytes_close(&path);
-    return code;
-}
-
-err_code models_add_folder(struct models *all, const char *path, struct err *e)
-{
-    struct dirent **entries = NULL;
-    err_code code = ERR_OK;
-    int n = scandir(path, &entries, NULL, alphasort);
-    if (n < 0)
-        return err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    for (int i = 0; i < n; i++) {
-        if (code == ERR_OK && is_model_file(entries[i]->d_name))
-            code = add_entry(all, path, entries[i]->d_name, e);
-        free(entries[i]);
-    }
-    free(entries);
-    return code == ERR_OK && all->n == 0 ? err_set(e, ERR_USAGE, "%s: there is no GGUF file", path) : code;
-}
-
 void models_stop_loading(struct models *all)
 {
     struct err e = {0};
     err_set(&e, ERR_CANCELLED, "the server is ending");
     pthread_mutex_lock(&all->lock);
     all->stops = true;
-    end_waits(all, NULL, &e);
+    models_end_waits(all, NULL, &e);
     pthread_mutex_unlock(&all->lock);
 }
 

@@ -131,18 +131,8 @@ static err_code tell_prompt(struct answer_writer *w, const struct answer_event *
 
 static err_code end(struct answer_writer *w, const struct answer_event *event, struct bytes *out, struct err *e)
 {
-    answer_usage_add(&w->usage, &event->usage);
     json_t *chunk = make_chunk(w, event->choice, json_string(""), openai_finish(event->finish));
-    if (++w->n_ended < w->r->n_choices)
-        return writer_send(out, NULL, chunk, e);
-    int bad = json_object_set_new(chunk, "timings", openai_timings(&w->usage));
-    TRY(writer_send(out, NULL, json_unless(bad, chunk), e));
-    if (w->r->stream_usage) {
-        json_t *last = make_answer(&w->head, json_array());
-        bad = json_object_set_new(last, "usage", openai_usage(&w->usage));
-        TRY(writer_send(out, NULL, json_unless(bad, last), e));
-    }
-    return bytes_add_text(out, "data: [DONE]\n\n", e);
+    return openai_end(w, &event->usage, chunk, out, e);
 }
 
 /* Reasoning is text like any other here; there are no calls. */

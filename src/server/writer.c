@@ -227,6 +227,31 @@ const char *openai_finish(enum answer_finish finish)
     return words[finish];
 }
 
+/* A chunk like another one, with the usage in place of choices. */
+static json_t *usage_chunk(json_t *like, const struct answer_usage *usage)
+{
+    json_t *chunk = json_copy(like);
+    int bad = json_object_set_new(chunk, "choices", json_array());
+    bad |= json_object_set_new(chunk, "usage", openai_usage(usage));
+    return json_unless(bad, chunk);
+}
+
+err_code openai_end(struct answer_writer *w, const struct answer_usage *usage, json_t *chunk, struct bytes *out,
+                    struct err *e)
+{
+    answer_usage_add(&w->usage, usage);
+    if (++w->n_ended < w->r->n_choices)
+        return writer_send(out, NULL, chunk, e);
+    json_t *last = w->r->stream_usage ? usage_chunk(chunk, &w->usage) : NULL;
+    int bad = w->r->stream_usage && !last;
+    bad |= json_object_set_new(chunk, "timings", openai_timings(&w->usage));
+    err_code code = writer_send(out, NULL, json_unless(bad, chunk), e);
+    if (code == ERR_OK && last)
+        code = writer_send(out, NULL, json_incref(last), e);
+    json_decref(last);
+    return code == ERR_OK ? bytes_add_text(out, "data: [DONE]\n\n", e) : code;
+}
+
 void format_time(int64_t seconds, char out[32])
 {
     time_t t = (time_t)seconds;

@@ -73,6 +73,9 @@ json_t *openai_logprob(const struct answer_logprob *token, int n_top);
 json_t *openai_logprobs(const struct answer_logprob *tokens, size_t n_tok, int n_top);
 json_t *openai_error(int status, const struct err *error);
 const char *openai_finish(enum answer_finish finish);
+/* Sends a choice's last chunk, which it takes over, and ends the stream if it is the last choice's. */
+MUST_USE err_code openai_end(struct answer_writer *w, const struct answer_usage *usage, json_t *chunk,
+                             struct bytes *out, struct err *e);
 
 /* [226, 130, 172]: what is no text by itself. NULL: there is no memory. */
 json_t *writer_byte_list(const char *bytes, size_t n);

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "engine/expert_images.h"
+#include "experts/experts.h"
 #include "gguf/gguf_writer.h"
 #include "jobs/prepare.h"
 #include "kernels/kernels.h"
@@ -197,6 +198,32 @@ static void a_partial_store_leaves_the_rest_to_the_gguf(void **state)
     close_all(&f);
 }
 
+/* An expert that is loaded comes whole from one of two copies, so that the drive looks ahead for what is then read. */
+static void a_resident_expert_comes_from_one_drive(void **state)
+{
+    struct fixture f;
+    const bool is_here[N_EXPERT] = {true};
+    const struct quant_info *q = quant_info(QUANT_F32);
+    const struct expert_layer layer = {1, N_EXPERT, 1, {.type = {q, q, q}, .n_embd = EMBD, .n_ff = FF}, is_here};
+    struct temp_path model = write_model("resident.gguf", 0), a = temp_path(&folder, "r0"),
+                     b = temp_path(&folder, "r1");
+    const char *dirs[] = {a.s, b.s};
+    struct experts *experts;
+    struct store_place place[2];
+    prepare(model.s, dirs, 2, true);
+    open_raw(&f, model.s);
+    assert_int_equal(store_attach(f.s, dirs, 2, f.images, NULL, &f.e), ERR_OK);
+    const struct experts_params p = {.device = f.device, .store = f.s, .pool = f.pool};
+    assert_int_equal(experts_create(&experts, &p, &layer, 1, &f.e), ERR_OK);
+    assert_int_equal(experts_load(experts, NULL, NULL, &f.e), ERR_OK);
+    for (int i = 0; i < 2; i++)
+        assert_true(store_get_place(f.s, i + 1, &place[i]));
+    assert_int_equal(place[0].n_reads + place[1].n_reads, EXPERT_N_MATRIX);
+    assert_true(place[0].n_reads == 0 || place[1].n_reads == 0);
+    experts_close(&experts);
+    close_all(&f);
+}
+
 static void what_does_not_fit_is_refused(void **state)
 {
     struct fixture f;
@@ -227,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(experts_come_from_drives_until_none_is_left),
         cmocka_unit_test(a_partial_store_leaves_the_rest_to_the_gguf),
+        cmocka_unit_test(a_resident_expert_comes_from_one_drive),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests_name("prepared stores", tests, folder_setup, folder_teardown);
