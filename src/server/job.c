@@ -644,8 +644,8 @@ static err_code submit_one(struct job *job, struct choice *c, const char *const 
         .stops = stops,
         .n_stops = json_array_size(r->stops),
         .sampling = r->sampling,
-        .n_logprob = r->n_logprob,
-        .scores_prompt = r->echo,
+        .n_logprob = r->n_given && r->n_logprob < 0 ? 0 : r->n_logprob,
+        .scores_prompt = r->echo && r->n_logprob >= 0,
         .tmpl = r->messages ? job->model->tmpl : NULL,
         .prompt = answer_prompt_end(c->prompt->text.s, c->prompt->text.n),
         .tools = c->prompt->tools,
@@ -657,7 +657,7 @@ static err_code submit_one(struct job *job, struct choice *c, const char *const 
         .follows = c->index > 0,
         .sink = {.prompt = on_prompt, .scored = on_scored, .part = on_part, .end = on_end, .user = c}};
     t.sampling.seed += (uint64_t)(c->index % server_request_n_each(r)); /* a prompt is answered as if it were alone */
-    if (r->n_logprob >= 0 || r->return_ids)
+    if (r->n_logprob >= 0 || r->return_ids || r->n_given)
         t.sink.token = on_token;
     pthread_mutex_lock(&job->lock);
     c->is_open = true;
