@@ -181,7 +181,7 @@ def test_the_tokenizer_is_offered_as_clients_look_for_it():
     with Server() as s:
         info = s.json("/tokenizer_info")
         assert info["eos_token"] == "<|endoftext|>" and not info["add_bos_token"] and info["model_max_length"] == 512
-        assert info["chat_template"] is None
+        assert info["chat_template"] is None and s.json("/props")["chat_template"] == ""
         answer = s.json("/tokenize", {"prompt": CONTEXTS[0], "add_special_tokens": False})
         assert answer["count"] == len(answer["tokens"]) and answer["max_model_len"] == 512
         assert answer["tokens"] == s.json("/tokenize", {"content": CONTEXTS[0]})["tokens"]
@@ -201,6 +201,8 @@ def test_chats_are_answered_as_the_harness_asks():
     with open(template, "w", encoding="utf-8") as f:
         f.write("{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}")
     with Server("--template", template) as s:
+        with open(template, encoding="utf-8") as f:
+            assert s.json("/props")["chat_template"] == s.json("/tokenizer_info")["chat_template"] == f.read()
         for more in {}, {"type": "text"}:  # what older versions put beside the content
             answer = Harness(s).ask(CHAT, {
                 "messages": [{"role": "system", "content": "Be brief.", **more}, {"role": "user", "content": "Hi", **more}],
