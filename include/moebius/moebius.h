@@ -499,6 +499,8 @@ typedef struct moebius_template moebius_template; /* read-only: shareable betwee
 MOEBIUS_API moebius_status moebius_template_open(moebius_template **out, const char *source, size_t n,
                                                  const moebius_vocab *vocab, moebius_error *error);
 MOEBIUS_API void moebius_template_close(moebius_template **tmpl);
+/* The text that it was parsed from, NUL-terminated, borrowed. */
+MOEBIUS_API const char *moebius_template_source(const moebius_template *tmpl);
 
 /* A variable of a template, with its value as JSON text. */
 typedef struct moebius_template_var {

@@ -33,6 +33,13 @@ json_t *json_text(const char *text, size_t n)
     return j;
 }
 
+json_t *json_float(float x)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.6g", (double)x);
+    return json_real(strtod(text, NULL));
+}
+
 char *json_write(const json_t *j, size_t flags, size_t *n)
 {
     size_t n_text = json_dumpb(j, NULL, 0, flags);

@@ -9,6 +9,9 @@
  * of one, becomes U+FFFD. NULL: out of memory. */
 json_t *json_text(const char *text, size_t n);
 
+/* A float as people write it: 0.8, not 0.800000012. NULL: out of memory. */
+json_t *json_float(float x);
+
 /* The text of a JSON value as json_dumps writes it with these flags, NUL-terminated; its length goes to *n unless n is
  * NULL. Owned by the caller (mem_free). NULL: out of memory (json_dumps itself may leave something out instead). */
 char *json_write(const json_t *j, size_t flags, size_t *n);

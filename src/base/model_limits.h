@@ -5,6 +5,7 @@
 
 enum {
     LIMIT_LAYERS = 4096,
+    LIMIT_MTP = 8,              /* layers for multi-token prediction that are used */
     LIMIT_EXPERTS = 65536,      /* of a layer */
     LIMIT_ALL_EXPERTS = 1 << 20 /* of the layer with most, times layers with experts: the size of tables by both */
 };

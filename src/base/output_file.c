@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +73,39 @@ err_code output_file_target(const char *path, char **target, struct err *e)
     return code;
 }
 
+/* ---- what a signal removes ----------------------------------------------------------------------------------- */
+
+/* The new files of this process, as their owners' tmp_path. Whoever takes one out owns it. More than these are not
+ * removed by a signal. */
+static _Atomic(char *) listed[64];
+enum { N_LISTED = sizeof listed / sizeof *listed };
+
+static void list(struct output_file *f)
+{
+    for (int i = 0; i < N_LISTED && !f->is_listed; i++) {
+        char *none = NULL;
+        f->is_listed = atomic_compare_exchange_strong(&listed[i], &none, f->tmp_path);
+    }
+}
+
+/* Afterwards the path is the file's alone; or is_listed remains, and output_files_remove has it. */
+static void unlist(struct output_file *f)
+{
+    for (int i = 0; i < N_LISTED && f->is_listed; i++) {
+        char *path = f->tmp_path;
+        f->is_listed = !atomic_compare_exchange_strong(&listed[i], &path, NULL);
+    }
+}
+
+void output_files_remove(void)
+{
+    for (int i = 0; i < N_LISTED; i++) {
+        char *path = atomic_exchange(&listed[i], NULL); /* never freed: the process ends */
+        if (path)
+            (void)unlink(path);
+    }
+}
+
 /* ---- opening ------------------------------------------------------------------------------------------------- */
 
 static ssize_t write_sink(void *cookie, const char *bytes, size_t n)
@@ -107,6 +141,7 @@ static err_code open_new(struct output_file *f, mode_t mode, struct err *e)
     }
     f->own->fd = fd;
     f->tmp_path = path;
+    list(f);
     return ERR_OK;
 }
 
@@ -121,6 +156,7 @@ static err_code open_shared(struct output_file *f, struct err *e)
         return code;
     }
     f->tmp_path = path;
+    list(f);
     return ftruncate(f->own->fd, 0) == 0 ? ERR_OK : err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
 }
 
@@ -196,7 +232,9 @@ static void close_file(struct output_file *f)
     mem_free(f->own);
     mem_free(f->path);
     mem_free(f->target);
-    mem_free(f->tmp_path);
+    unlist(f);
+    if (!f->is_listed)
+        mem_free(f->tmp_path);
     *f = (struct output_file){0};
 }
 
@@ -206,7 +244,9 @@ static err_code finish(struct output_file *f, bool is_synced, struct err *e)
     int why = f->own && f->own->failure ? f->own->failure : errno;
     if (ok && f->tmp_path) {
         assert(f->own); /* the standard streams have no such path */
-        ok = (!is_synced || file_sync(f->own->fd) || errno == EINVAL) && file_rename(f->tmp_path, f->target);
+        ok = !is_synced || file_sync(f->own->fd) || errno == EINVAL;
+        unlist(f); /* a lock's name may soon be another process's */
+        ok = ok && file_rename(f->tmp_path, f->target);
         why = errno;
     }
     if (!ok) {

@@ -1,12 +1,14 @@
 /* A file that appears under its name only when it is complete. The bytes go to a new file beside it, NAME.RANDOM.tmp,
- * which is synced and renamed. A run that is killed may leave such a file behind; nothing reads it or waits for it, and
- * it can be removed.
+ * which is synced and renamed. A process that is killed may leave such a file behind; nothing reads it or waits for it,
+ * and it can be removed.
  *
  * A symbolic link is followed, and the file that it points to is replaced, as by `cp`. A file that exists keeps its
  * permissions, and one that may not be written is not replaced. Anything but a plain file (a device, a FIFO) is written
  * to directly. So is the file that standard output or standard error goes to, through that stream. */
 #ifndef BASE_OUTPUT_FILE_H
 #define BASE_OUTPUT_FILE_H
+
+#include <stdbool.h>
 
 #include "base/err.h"
 
@@ -16,6 +18,7 @@ struct output_file {
     char *path;              /* as the caller gave it */
     char *target;            /* the file that is replaced at the end; NULL: the bytes go directly to `path` */
     char *tmp_path;          /* the new file, renamed to `target` at the end; NULL as `target` */
+    bool is_listed;          /* output_files_remove would remove `tmp_path` */
 };
 
 /* Errors name `path`. */
@@ -31,6 +34,9 @@ MUST_USE err_code output_file_finish(struct output_file *f, struct err *e);
 MUST_USE err_code output_file_finish_unsynced(struct output_file *f, struct err *e);
 /* Removes what was written. Does nothing to a file that was finished or never opened. */
 void output_file_abandon(struct output_file *f);
+/* Removes the new files of all that are open, when the process is about to end. A signal's handler may call it, and so
+ * may any thread while others write; what they do with their files then fails. */
+void output_files_remove(void);
 
 /* Whether output_file_open would succeed now, to be asked before work that takes long. NULL stands for no file: OK. */
 MUST_USE err_code output_file_check(const char *path, struct err *e);

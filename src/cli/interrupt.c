@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "base/output_file.h"
+
 static volatile sig_atomic_t interrupted, ends_reads;
 
 static void end_read_soon(int number)
@@ -13,11 +15,27 @@ static void end_read_soon(int number)
         alarm(1);
 }
 
+/* Ends the program as the signal would, without unfinished files. */
+static void end_program(int number)
+{
+    output_files_remove();
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
 static void on_interrupt(int number)
 {
     interrupted = 1;
-    signal(number, SIG_DFL);
+    signal(number, end_program);
     end_read_soon(number);
+}
+
+void cli_catch_ends(void)
+{
+    static const int numbers[] = {SIGTERM, SIGHUP};
+    for (int i = 0; i < (int)(sizeof numbers / sizeof *numbers); i++)
+        if (signal(numbers[i], end_program) == SIG_IGN)
+            signal(numbers[i], SIG_IGN); /* as nohup has asked */
 }
 
 void cli_catch_interrupt(void)
@@ -28,7 +46,7 @@ void cli_catch_interrupt(void)
 
 void cli_release_interrupt(void)
 {
-    signal(SIGINT, SIG_DFL);
+    signal(SIGINT, end_program);
 }
 
 /* An interrupt that comes just before a read begins does not end it. The alarm behind it does, if need be the next. */

@@ -13,6 +13,7 @@
 #include "cli/command_help.h"
 #include "cli/commands.h"
 #include "cli/exit_status.h"
+#include "cli/interrupt.h"
 #include "cli/model_names.h"
 #include "cli/option_hints.h"
 #include "cli/rank_run.h"
@@ -162,6 +163,7 @@ int main(int argc, char **argv)
 {
     fill_standard_streams();
     widen_stacks();
+    cli_catch_ends();
     signal(SIGXFSZ, SIG_IGN); /* so that writes beyond the limit on file sizes fail and are reported */
     if (argc < 2) {
         print_usage(stderr);

@@ -29,7 +29,10 @@ err_code cli_split_dirs(const char *text, struct dir_list *out, struct err *e)
         }
         out->dirs[out->n++] = dir;
     }
-    return out->n ? ERR_OK : err_set(e, ERR_USAGE, "\"%s\": expected a directory", text);
+    if (out->n)
+        return ERR_OK;
+    cli_dirs_close(out);
+    return err_set(e, ERR_USAGE, "\"%s\": expected a directory", text);
 }
 
 void cli_dirs_close(struct dir_list *l)

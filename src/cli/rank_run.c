@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/output_file.h"
+
 static moebius_ranks *ranks;
 
 /* Ends the process at once: the run can't go on, and waiting for the other threads would take longer than the launcher
@@ -13,6 +15,7 @@ static void end_now(void *user, const char *sentence)
 {
     fprintf(stderr, "moebius: %s\n", sentence);
     fflush(stderr);
+    output_files_remove();
     _exit(ERR_FAIL);
 }
 

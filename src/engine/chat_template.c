@@ -148,6 +148,11 @@ void moebius_template_close(moebius_template **tmpl)
     *tmpl = NULL;
 }
 
+const char *moebius_template_source(const moebius_template *tmpl)
+{
+    return tmpl->source;
+}
+
 /* Adds the variables that a template sees to vars [*n]. */
 static err_code list_vars(const moebius_template *t, const moebius_template_input *input,
                           struct template_var vars[MAX_VARS], int *n, struct err *e)

@@ -298,7 +298,7 @@ int64_t moebius_n_layer(const moebius_engine *engine)
 
 bool moebius_has_mtp(const moebius_engine *engine)
 {
-    return engine->model->mtp.proj;
+    return engine->model->mtp.n > 0;
 }
 
 int64_t moebius_n_embd(const moebius_engine *engine)

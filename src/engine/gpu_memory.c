@@ -1,4 +1,5 @@
 /* GPUs that are open: the memory of those that have memory of their own, and what is said where one goes wrong. */
+#include "base/minmax.h"
 #include "engine/engine_internal.h"
 #include "engine/gpu_choice.h"
 #include "vulkan/vulkan.h"
@@ -96,7 +97,8 @@ static err_code make_room(moebius_engine *g, int device, size_t later_bytes, str
             "context, or more memory for the GPU",
             engine_has_stages(g) ? d->name : backend_name(d->device), (double)later_bytes / (1 << 20),
             (double)room / (1 << 20));
-    d->spare_bytes = later_bytes / 2; /* as for the host's memory: for more, experts give slots back */
+    /* as for the host's memory: for more, experts give slots back, and of several sessions the largest decides */
+    d->spare_bytes = max_size(d->spare_bytes, later_bytes / 2);
     reclaim_stage(d, d->spare_bytes);
     return ERR_OK;
 }

@@ -6,7 +6,7 @@
 static err_code check(const moebius_engine *g, const moebius_guess_item *items, size_t i, struct err *e)
 {
     const moebius_guess_item *x = &items[i];
-    if (!g->model->mtp.proj)
+    if (!g->model->mtp.n)
         return err_set(e, ERR_USAGE, "guesses by multi-token prediction: expected a model that was loaded with it");
     if (x->session->engine != g)
         return err_set(e, ERR_USAGE, "a session of another engine: expected one of this");

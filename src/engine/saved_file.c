@@ -46,8 +46,7 @@ uint64_t moebius_tokens_hash(uint64_t hash, const int32_t *ids, size_t n)
  * substitutes may have computed. */
 static uint64_t make_key(const moebius_session *s, uint64_t fingerprint)
 {
-    uint64_t mtp = s->engine->model->mtp.proj ? 1u << 31 : 0,
-             key = mix(mix(fingerprint) ^ (uint32_t)s->options.kv ^ mtp);
+    uint64_t mtp = (uint64_t)s->engine->model->mtp.n << 31, key = mix(mix(fingerprint) ^ (uint32_t)s->options.kv ^ mtp);
     return car_is_on(&s->car) ? mix(key) : key;
 }
 
@@ -125,8 +124,9 @@ err_code saved_check_header(const moebius_session *s, const struct saved_header 
     TRY(engine_fingerprint(s->engine, &fingerprint, e));
     if (h->fingerprint == fingerprint && h->n_layer != m->n_layer)
         return err_set(e, ERR_USAGE,
-                       "%s: saved with%s multi-token prediction, and this session is with%s: they must be the same",
-                       path, m->mtp.proj ? "out" : "", m->mtp.proj ? "" : "out");
+                       "%s: saved with %lld layers for multi-token prediction, and this session has %lld: they must be "
+                       "the same",
+                       path, (long long)h->n_layer - (long long)m->n_trunk, (long long)m->mtp.n);
     if (strncmp(h->arch, m->arch, sizeof h->arch) != 0 || h->n_layer != m->n_layer || h->n_embd != m->n_embd ||
         h->n_vocab != m->n_vocab || h->fingerprint != fingerprint)
         return err_set(

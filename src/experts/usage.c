@@ -90,7 +90,7 @@ err_code usage_parse(struct usage *u, const char *text, size_t n, const char *na
     TRY(text_scanner_number(&w, "layers", 1, LIMIT_LAYERS, &layers, e));
     TRY(text_scanner_literal(&w, "experts", e));
     TRY(text_scanner_number(&w, "experts", 1, LIMIT_EXPERTS, &experts, e));
-    if ((n_layer && abs((int)layers - n_layer) > 1) || (n_expert && (int64_t)experts != n_expert))
+    if ((n_layer && abs((int)layers - n_layer) > LIMIT_MTP) || (n_expert && (int64_t)experts != n_expert))
         return err_set(e, ERR_FORMAT, "%s: usage of %" PRIu64 " layers of %" PRIu64 " experts, expected %d of %" PRId64,
                        name, layers, experts, n_layer, n_expert);
     if (layers * experts > n / 2) /* a digit and a space each */

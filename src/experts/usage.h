@@ -37,9 +37,9 @@ void usage_merge(struct usage *u, const struct usage *other);
 /* The share of a layer's tokens, n_used choices each, that chose an expert; 0 when nothing is known. */
 double usage_rate(const struct usage *u, int layer, int32_t expert, int64_t n_used);
 
-/* Parses n bytes of text; `name` is for messages. n_layer and n_expert: what is expected; 0: any. The file may have one
- * layer more or less, as a model's layer for multi-token prediction is loaded in some runs only: surplus counts are
- * dropped, and missing ones are 0. The caller closes *u. */
+/* Parses n bytes of text; `name` is for messages. n_layer and n_expert: what is expected; 0: any. The file may have up
+ * to LIMIT_MTP layers more or less, as a model's layers for multi-token prediction are loaded in some runs only:
+ * surplus counts are dropped, and missing ones are 0. The caller closes *u. */
 MUST_USE err_code usage_parse(struct usage *u, const char *text, size_t n, const char *name, uint64_t fingerprint,
                               int n_layer, int64_t n_expert, struct err *e);
 

@@ -1,5 +1,7 @@
 #include "model/ask.h"
 
+#include "base/model_limits.h"
+
 /* More than a ubatch, which is thus followed by one of another size. */
 enum { MANY = MODEL_UBATCH + 1 };
 
@@ -28,9 +30,9 @@ static err_code run(const struct model *m, struct model_work *w, struct model_st
 static err_code guess(const struct model *m, struct model_work *w, struct model_state *s, struct err *e)
 {
     static const struct model_forward_params p = {.sort_cutoff = 1, .is_complete = true};
-    int32_t ids[1];
-    struct model_guess g = {.state = s, .most = 1, .ids = ids};
-    return m->mtp.proj ? model_guess(m, w, &p, &g, 1, e) : ERR_OK;
+    int32_t ids[LIMIT_MTP];
+    struct model_guess g = {.state = s, .most = m->mtp.n, .ids = ids};
+    return m->mtp.n ? model_guess(m, w, &p, &g, 1, e) : ERR_OK;
 }
 
 static err_code run_both(const struct model *m, struct model_work *w, enum elem_type type, struct err *e)

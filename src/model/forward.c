@@ -108,7 +108,7 @@ static void add_ffn(const struct pass *p, const struct layer *y, const struct te
  * be cut: with them it continues with all tokens or with none. */
 static bool is_cut(const struct pass *p, int64_t i)
 {
-    return i == p->m->n_layer - 1 && p->n_out < p->n && !p->m->mtp.proj && (!p->m->bank_period || p->n_out == 0);
+    return i == p->m->n_layer - 1 && p->n_out < p->n && !p->m->mtp.n && (!p->m->bank_period || p->n_out == 0);
 }
 
 /* Copies the tokens of x that `rows` lists (NULL: all) to `to`. Does nothing where both are the same buffer. */
@@ -620,7 +620,7 @@ static err_code run(struct pass *p, struct err *e)
             TRY(report_hidden(p, i, e));
         }
     }
-    if (m->mtp.proj)
+    if (m->mtp.n)
         mtp_store(p);
     if (p->n_banked && p->x.ne[1])
         block_residuals(p, &m->out_streams, &p->x, &p->x);
@@ -634,7 +634,7 @@ static err_code run(struct pass *p, struct err *e)
         model_logits(m, p->work, 0, min_i64(p->n_out, p->p->n_logits));
     TRY(backend_wait(p->b, backend_fence(p->b), e));
     TRY(cancel_check(&p->p->cancel, e)); /* operations may have left work out */
-    return m->mtp.proj ? mtp_keep(p, e) : ERR_OK;
+    return m->mtp.n ? mtp_keep(p, e) : ERR_OK;
 }
 
 static enum batch_kind kind_of(const struct pass *p, int64_t r)

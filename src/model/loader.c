@@ -1,6 +1,7 @@
 /* What all architectures begin with, and models of plain transformer layers. */
 #include "model/loader.h"
 
+#include "base/minmax.h"
 #include "base/model_limits.h"
 
 /* ---- trunk --------------------------------------------------------------------------------------------------- */
@@ -39,14 +40,16 @@ static const char *find_epsilon(const struct loader *l)
     return load_has_key(l, usual) || !load_has_key(l, other) ? usual : other;
 }
 
-/* The layer for multi-token prediction is loaded behind the others, if that is of use. */
-static void add_mtp_layer(struct loader *l)
+/* The layers for multi-token prediction are loaded behind the others, if that is of use: as many as follow each other
+ * in the file, and the first one where the layers are divided among devices, whose shares count one. */
+static void add_mtp_layers(struct loader *l)
 {
     struct model *m = l->m;
     bool is_there = load_find(l, m->n_trunk, "nextn.eh_proj.weight");
-    if (l->can_mtp && is_there)
+    int64_t most = l->p->n_stage > 1 ? 1 : LIMIT_MTP, end = min_i64(l->n_block, m->n_trunk + most);
+    while (l->can_mtp && m->n_layer < end && load_find(l, m->n_layer, "nextn.eh_proj.weight"))
         m->n_layer++;
-    else
+    if (m->n_layer == m->n_trunk)
         log_line(l->p->log, LOG_WARN, "%s: multi-token prediction is not used: %s", gguf_file_path(l->g, 0),
                  is_there ? "it is not known of this architecture" : "its tensors were left out of the file");
 }
@@ -67,7 +70,7 @@ err_code load_trunk(struct loader *l, struct err *e)
         return err_set(e, ERR_FORMAT, "%s: %lld layers, %lld of them for predicting further tokens: expected 1 to %d",
                        path, (long long)l->n_block, (long long)n_nextn, LIMIT_LAYERS);
     if (l->p->mtp && n_nextn)
-        add_mtp_layer(l);
+        add_mtp_layers(l);
     if (m->n_embd < 1)
         return err_set(e, ERR_FORMAT, "%s: %s.embedding_length is 0, expected at least 1", path, m->arch);
     TRY(take_stages(l, e));
@@ -93,15 +96,12 @@ err_code load_trunk(struct loader *l, struct err *e)
     return ERR_OK;
 }
 
-err_code load_mtp(struct loader *l, struct err *e)
+static err_code load_mtp_head(struct loader *l, int64_t i, struct mtp_head *x, struct err *e)
 {
     static const char embed[] = "nextn.embed_tokens.weight", output[] = "nextn.shared_head_head.weight",
                       norm[] = "nextn.shared_head_norm.weight", other_norm[] = "layer_output_norm.weight";
     struct model *m = l->m;
-    struct mtp *x = &m->mtp;
-    int64_t i = m->n_trunk, n = m->n_embd;
-    if (m->n_layer == m->n_trunk)
-        return ERR_OK;
+    int64_t n = m->n_embd;
     TRY(load_vector(l, i, "nextn.enorm.weight", n, true, &x->embed_norm, e));
     TRY(load_vector(l, i, "nextn.hnorm.weight", n, true, &x->hidden_norm, e));
     TRY(load_weight(l, i, "nextn.eh_proj.weight", 2 * n, n, &x->proj, e));
@@ -115,6 +115,18 @@ err_code load_mtp(struct loader *l, struct err *e)
         TRY(load_weight(l, i, output, n, m->n_vocab, &x->output, e));
     x->out_norm = m->out_norm;
     return load_vector(l, i, load_find(l, i, norm) ? norm : other_norm, n, false, &x->out_norm, e);
+}
+
+err_code load_mtp(struct loader *l, struct err *e)
+{
+    struct model *m = l->m;
+    m->mtp.n = m->n_layer - m->n_trunk;
+    m->mtp.heads = arena_calloc(&m->arena, (size_t)m->mtp.n + 1, sizeof *m->mtp.heads);
+    if (!m->mtp.heads)
+        return err_nomem(e, (size_t)m->mtp.n * sizeof *m->mtp.heads, "the layers");
+    for (int64_t i = 0; i < m->mtp.n; i++)
+        TRY(load_mtp_head(l, m->n_trunk + i, &m->mtp.heads[i], e));
+    return ERR_OK;
 }
 
 /* ---- blocks -------------------------------------------------------------------------------------------------- */

@@ -264,14 +264,20 @@ struct layer {
  *
  *   x = layer(proj . [norm(embedding(id)), norm(h)]);   h = norm(x);   logits = output(h)
  *
- * are those of the token behind id, and h leads to the next guess. Of several such layers the first one is used. */
-struct mtp {
+ * are those of the token behind id, and h leads to the next guess. Of several such layers the first one makes the first
+ * guess, the next one the next, and the last one all further ones. Each layer's cache has, of the text's tokens, what
+ * the model's own h gives, and of guessed ones what they were guessed from. */
+struct mtp_head {
     struct tensor embed_norm, hidden_norm; /* [n_embd] of the embedding, of h */
-    struct weight *proj;                   /* [n_embd][2 * n_embd]; NULL: there is no MTP */
+    struct weight *proj;                   /* [n_embd][2 * n_embd] */
     struct weight *embed, *output;         /* the model's, or its own */
     struct tensor out_norm;                /* [n_embd] */
-    bool has_layer_norm;                   /* the last norm takes the mean away, whatever the model's others do */
-    bool is_raw;                           /* what leads to guesses is the result before its norm */
+};
+struct mtp {
+    int64_t n;              /* layers, behind the trunk's; 0: there is no MTP */
+    struct mtp_head *heads; /* [n] what each has besides its layer */
+    bool has_layer_norm;    /* the last norm takes the mean away, whatever the model's others do */
+    bool is_raw;            /* what leads to guesses is the result before its norm */
 };
 
 enum { NGRAM_MAX_TOKENS = 8, NGRAM_MAX_HEAD = 64 };
@@ -321,7 +327,7 @@ enum { CACHE_TYPES = ELEM_Q8_0 + 1 }; /* values of enum elem_type, of which cach
 
 struct model {
     const char *arch;      /* as in arch_list.def */
-    int64_t n_layer;       /* layers that are loaded: n_trunk, and one more for multi-token prediction */
+    int64_t n_layer;       /* layers that are loaded: n_trunk, and those for multi-token prediction */
     int64_t n_trunk;       /* layers of the forward pass, the first ones */
     int64_t n_embd;        /* the width of the residual stream */
     int64_t n_vocab;       /* tokens in the vocabulary */
@@ -364,7 +370,7 @@ struct model {
     float logit_scale;                 /* logits are multiplied by this */
     float logit_softcap;               /* and then soft-capped, as attention's scores; 0: they are not */
     struct layer *layers;              /* [n_layer] */
-    struct mtp mtp;                    /* its layer is the last one, on the last stage's device */
+    struct mtp mtp;                    /* its layers are the last ones, on the last stage's device */
 
     int n_stage;                                /* 1 where one device computes all layers */
     struct model_stage stages[MODEL_MAX_STAGE]; /* [n_stage], in the layers' order */

@@ -1,6 +1,6 @@
-/* Multi-token prediction. Its layer has a cache as all layers do: an entry for a token is made of its embedding and of
- * the normed result before it. So each batch adds its tokens' keys and values there, which takes no more of the layer
- * than its products for these; the layer as a whole runs where guesses are wanted, on positions beyond the text. */
+/* Multi-token prediction. Its layers have caches as all layers do: an entry for a token is made of its embedding and of
+ * the normed result before it. So each batch adds its tokens' keys and values there, which takes no more of the layers
+ * than their products for these; a layer as a whole runs where guesses are wanted, on positions beyond the text. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static void put_parts(const struct pass *u, const struct tensor *x, int64_t n_he
 
 /* x = proj . [norm(embedding(ids)), norm(h)], h being what is before each token, of a ubatch; for each residual stream
  * with its own part of h. */
-static void mtp_input(const struct pass *u, const struct tensor *x)
+static void mtp_input(const struct pass *u, const struct mtp_head *head, const struct tensor *x)
 {
     const struct model *m = u->m;
     int64_t n_embd = m->n_embd, n_stream = m->n_stream, n = u->n;
@@ -37,19 +37,19 @@ static void mtp_input(const struct pass *u, const struct tensor *x)
                   pair = tensor_shaped(u->w->mtp_pair, n_stream * 2 * n_embd, n);
     backend_enqueue(
         u->b,
-        &(struct op){.kind = OP_EMBED, .in = {ids}, .out = {e}, .weight = {m->mtp.embed}, .scale = m->embed_scale});
-    block_norm_rows(u, &e, &m->mtp.embed_norm, &no_bias, &e);
+        &(struct op){.kind = OP_EMBED, .in = {ids}, .out = {e}, .weight = {head->embed}, .scale = m->embed_scale});
+    block_norm_rows(u, &e, &head->embed_norm, &no_bias, &e);
     for (int64_t i = 0; i < n_stream; i++)
         put_parts(u, &e, 1, &pair, 2 * i * n_embd);
     backend_enqueue(u->b, &(struct op){.kind = OP_SLICE, .in = {u->w->hidden, u->before}, .out = {h}});
     if (n_stream > 1)
-        block_norm(u, &h, &m->mtp.hidden_norm, n_embd, &h);
+        block_norm(u, &h, &head->hidden_norm, n_embd, &h);
     else
-        block_norm_rows(u, &h, &m->mtp.hidden_norm, &no_bias, &h);
+        block_norm_rows(u, &h, &head->hidden_norm, &no_bias, &h);
     put_parts(u, &h, n_stream, &pair, n_embd);
     const struct tensor in = tensor_shaped(pair, 2 * n_embd, n * n_stream),
                         out = tensor_shaped(*x, n_embd, n * n_stream);
-    backend_enqueue(u->b, &(struct op){.kind = OP_MATMUL, .in = {in}, .out = {out}, .weight = {m->mtp.proj}});
+    backend_enqueue(u->b, &(struct op){.kind = OP_MATMUL, .in = {in}, .out = {out}, .weight = {head->proj}});
 }
 
 /* Writes a text's last normed result, zeros where it is not there, into a row of those on the device. */
@@ -60,6 +60,13 @@ static void write_hidden(const struct pass *p, const struct model_state *s, int6
     if (!from)
         memset(p->w->host_x, 0, tensor_bytes(&to));
     backend_write(p->b, &to, from ? from : p->w->host_x);
+}
+
+/* Puts the keys and values of a ubatch's tokens into layer i's cache. */
+static void store_ubatch(const struct pass *u, int64_t i)
+{
+    mtp_input(u, &u->m->mtp.heads[i], &u->x);
+    block_store(u, u->m->n_trunk + i);
 }
 
 void mtp_begin(struct pass *p)
@@ -86,8 +93,8 @@ void mtp_store(struct pass *p)
     for (int64_t first = 0; first < p->n; first += p->w->sizes.n_ubatch) {
         struct pass u = pass_ubatch(p, first);
         u.x = tensor_shaped(p->w->mtp_x, p->w->sizes.n_residual, u.n);
-        mtp_input(&u, &u.x);
-        block_store(&u, m->n_trunk);
+        for (int64_t i = 0; i < m->mtp.n; i++)
+            store_ubatch(&u, i);
     }
 }
 
@@ -163,7 +170,7 @@ static err_code take_guess(struct guessing *x, int64_t r, int64_t *n_row, struct
 }
 
 /* h = norm(x), and what leads to the next guesses. */
-static void norm_guesses(const struct pass *p)
+static void norm_guesses(const struct pass *p, const struct mtp_head *head)
 {
     const struct mtp *mtp = &p->m->mtp;
     const struct tensor hidden = tensor_rows(p->w->hidden, 0, p->n);
@@ -171,10 +178,10 @@ static void norm_guesses(const struct pass *p)
         backend_enqueue(p->b, &(struct op){.kind = OP_LAYER_NORM,
                                            .in = {p->x},
                                            .out = {p->h},
-                                           .vec = {mtp->out_norm},
+                                           .vec = {head->out_norm},
                                            .norm = {.n = p->m->n_embd, .eps = p->m->norm_eps}});
     else
-        block_begin(p, &p->m->out_streams, &p->x, &p->mix, &mtp->out_norm, &no_bias, &p->h);
+        block_begin(p, &p->m->out_streams, &p->x, &p->mix, &head->out_norm, &no_bias, &p->h);
     backend_copy(p->b, mtp->is_raw ? &p->x : &p->h, &hidden);
 }
 
@@ -183,7 +190,8 @@ static err_code guess_once(struct guessing *x, struct err *e)
 {
     struct pass *p = &x->p;
     const struct stage_work *w = p->w;
-    int64_t n = p->n, n_row = 0;
+    int64_t n = p->n, n_row = 0, last = p->m->mtp.n - 1, head = min_i64(p->ahead, last);
+    const struct mtp_head *of = &p->m->mtp.heads[head];
     p->before = pass_write_list(p, &w->before, n);
     p->x = tensor_shaped(w->x, w->sizes.n_residual, n);
     p->h = tensor_shaped(w->h, p->m->n_embd, n);
@@ -192,14 +200,17 @@ static err_code guess_once(struct guessing *x, struct err *e)
     pass_write_positions(p);
     pass_write_page_tables(p);
     pass_rope_tables(p);
-    mtp_input(p, &p->x);
-    TRY(pass_layer(p, p->m->n_trunk, e));
-    norm_guesses(p);
+    const struct pass u = pass_ubatch(p, 0); /* MODEL_MAX_GUESS tokens at most */
+    for (int64_t i = head + 1; i <= last; i++)
+        store_ubatch(&u, i);
+    mtp_input(p, of, &p->x);
+    TRY(pass_layer(p, p->m->n_trunk + head, e));
+    norm_guesses(p, of);
     for (int64_t r = 0; r < n; r++) {
         if (r % w->sizes.n_logits == 0) {
             int64_t some = min_i64(n - r, w->sizes.n_logits);
             const struct tensor h = tensor_rows(p->h, r, some), y = tensor_shaped(w->logits, w->sizes.n_vocab, some);
-            pass_logits(p, p->m->mtp.output, &h, &y);
+            pass_logits(p, of->output, &h, &y);
             TRY(backend_wait(p->b, backend_fence(p->b), e));
             TRY(cancel_check(&p->p->cancel, e));
         }
@@ -243,7 +254,7 @@ err_code model_guess(const struct model *m, struct model_work *w, const struct m
                      struct model_guess *guesses, int64_t n, struct err *e)
 {
     struct guessing x = {.guesses = guesses};
-    assert(m->mtp.proj && n >= 1 && n <= MODEL_MAX_GUESS && n <= w->stages[0].sizes.n_batch);
+    assert(m->mtp.n && n >= 1 && n <= MODEL_MAX_GUESS && n <= w->stages[0].sizes.n_batch);
     x.p = (struct pass){.m = m,
                         .pool = guesses[0].state->pool,
                         .work = w,

@@ -17,7 +17,7 @@ static struct work_sizes find_sizes(const struct model *m, const struct model_st
                            .n_stream_rank = m->n_stream_rank,
                            .n_stream_gate = m->n_stream_rank ? m->n_stream * m->n_embd : 0,
                            .n_bank = m->n_bank * m->n_embd,
-                           .n_mtp = m->mtp.proj && s->end == m->n_layer ? m->n_stream * m->n_embd : 0,
+                           .n_mtp = m->mtp.n && s->end == m->n_layer ? m->n_stream * m->n_embd : 0,
                            .n_ratio = m->n_ratio,
                            .n_entry_rot = m->ropes[m->entry_rope].n_rot};
     for (int i = 0; i < m->n_rope; i++)

@@ -3,7 +3,10 @@
 
 #include "reply/reply_internal.h"
 
-enum { MAX_NAME = 256 }; /* bytes of a name, an id, a key or a header: what is longer is none */
+enum {
+    MAX_NAME = 256, /* bytes of a name, an id, a key or a header: what is longer is none */
+    MAX_SPACE = 256 /* bytes of white space behind a value's end, after which what follows does not matter */
+};
 
 /* ---- steps --------------------------------------------------------------------------------------------------- */
 
@@ -366,6 +369,25 @@ static bool read_until(struct reply *r, struct bytes *to)
     return true;
 }
 
+/* Whether a value ends with the text of `way`, because what follows can follow it: 1: more bytes are needed to say;
+ * 0: the text belongs to the value, as in a file about such calls. */
+static int find_follower(const struct reply *r, const struct reply_way *way)
+{
+    const struct reply_state *next = &r->style.family->states[way->to];
+    size_t at = strlen(way->text), n_space = 0;
+    int best = 0;
+    if (next->action != READ_MARK)
+        return 2;
+    while (at + n_space < r->held.n && reply_is_space(r->held.s[at + n_space]))
+        if (++n_space > MAX_SPACE)
+            return 2;
+    for (int i = 0; i < REPLY_MAX_WAYS && next->ways[i].text; i++) {
+        int match = reply_match(r, at + n_space, next->ways[i].text);
+        best = match > best ? match : best;
+    }
+    return best;
+}
+
 static bool read_value(struct reply *r)
 {
     const struct reply_way *way;
@@ -374,9 +396,11 @@ static bool read_value(struct reply *r)
         return true;
     }
     int found = r->held.n ? find_way(r, &way) : 1;
+    if (found == 2 && take_nested_mark(r, way))
+        return true;
+    if (found == 2)
+        found = find_follower(r, way);
     if (found == 2) {
-        if (take_nested_mark(r, way))
-            return true;
         end_value(&r->call);
         reply_call_take(r, strlen(way->text));
         reply_call_commit(r);

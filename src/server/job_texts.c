@@ -294,7 +294,7 @@ static void on_end(void *user, const struct text_result *result)
 struct text_sink job_sink(struct choice *c)
 {
     const struct server_request *r = &c->job->request;
-    const bool wants_tokens = r->n_logprob >= 0 || r->return_ids;
+    const bool wants_tokens = r->n_logprob >= 0 || r->return_ids || r->n_given;
     return (struct text_sink){.prompt = on_prompt,
                               .scored = on_scored,
                               .token = wants_tokens ? on_token : NULL,

@@ -305,6 +305,16 @@ struct model_view models_look(struct served_model *m)
     return view;
 }
 
+bool models_peek(struct served_model *m, void (*look)(void *user, const struct served_model *m), void *user)
+{
+    pthread_mutex_lock(&m->models->lock);
+    bool is_ready = m->state == SERVED_READY;
+    if (is_ready)
+        look(user, m);
+    pthread_mutex_unlock(&m->models->lock);
+    return is_ready;
+}
+
 const char *models_state_name(enum served_state state)
 {
     switch (state) {

@@ -160,6 +160,9 @@ struct model_view {
     struct err error; /* of the last load, if that failed */
 };
 struct model_view models_look(struct served_model *m);
+/* Calls `look` if the model is ready; it may read what is valid as long as somebody has taken the model, and must not
+ * wait. Whether it was called. */
+bool models_peek(struct served_model *m, void (*look)(void *user, const struct served_model *m), void *user);
 const char *models_state_name(enum served_state state); /* "ready" */
 
 /* Somebody begins or stops watching the experts; pictures are made only while somebody watches. */

@@ -1,31 +1,38 @@
 /* OpenAI's completions of plain text: /v1/completions. */
+#include <math.h>
+
 #include "base/json_text.h"
 #include "server/writer.h"
 
 /* ---- the request ----------------------------------------------------------------------------------------------- */
 
-/* Each prompt has n answers; OpenAI's interface could choose these among more, which at temperature 0 are the same. */
-static err_code check_best_of(const struct server_request *r, struct err *e)
+/* The client gets n of the best_of answers to each prompt. At temperature 0 they are all the same. */
+static err_code take_best_of(struct server_request *r, int64_t best_of, struct err *e)
 {
-    const json_t *value = json_object_get(r->body, "best_of");
-    bool is_fine = !value || json_is_null(value) || r->sampling.temperature == 0;
-    if (is_fine || (json_is_number(value) && json_number_value(value) <= (double)r->n_choices))
+    if (best_of <= r->n_choices || r->sampling.temperature == 0)
         return ERR_OK;
-    return request_expected(e, "best_of", value, "n or less, as this server gives all the answers that it makes");
+    if (r->stream)
+        return request_expected(e, "best_of", json_object_get(r->body, "best_of"),
+                                "n or less, as a stream has all the answers that are made");
+    r->n_given = r->n_choices;
+    r->n_choices = best_of;
+    return ERR_OK;
 }
 
 static err_code parse(struct server_request *r, json_t *body, struct err *e)
 {
     static const struct request_field fields[] = {
         FIELD_SETTER("prompt", request_set_prompts),
-        FIELD_IGNORED("best_of"), /* below */
+        FIELD_NUMBER("best_of", FIELD_INT64, n_given, 0, REQUEST_MAX_CHOICES), /* until take_best_of */
         FIELD_FLAG("echo", echo),
         FIELD_SETTER("response_format", request_set_response_format),
         FIELD_SETTER("suffix", request_set_suffix),
     };
     TRY(request_take_body(r, body, e));
     TRY(REQUEST_READ_FIELDS(r, "", body, fields, e));
-    TRY(check_best_of(r, e));
+    const int64_t best_of = r->n_given;
+    r->n_given = 0;
+    TRY(take_best_of(r, best_of, e));
     TRY(request_check_prompts(r, e));
     return request_check(r, e);
 }
@@ -168,13 +175,44 @@ static json_t *whole_text(const struct gathered_choice *c)
     return text;
 }
 
+/* Of an answer's tokens. One without any comes last. */
+static double mean_logprob(const struct gathered_choice *c)
+{
+    size_t n = json_array_size(c->logprobs);
+    double sum = n ? 0 : -INFINITY;
+    for (size_t i = 0; i < n; i++)
+        sum += json_number_value(json_object_get(json_array_get(c->logprobs, i), "logprob"));
+    return n ? sum / (double)n : sum;
+}
+
+/* Whether `a` comes before `b`, another answer to the same prompt: it is likelier, or as likely and the first. */
+static bool is_better(const struct gathered_choice *a, const struct gathered_choice *b)
+{
+    double of_a = mean_logprob(a), of_b = mean_logprob(b);
+    return of_a > of_b || (of_a == of_b && a < b);
+}
+
+/* The best of n answers that come after `last`; NULL: of all. */
+static const struct gathered_choice *next_best(const struct gathered_choice *all, int64_t n,
+                                               const struct gathered_choice *last)
+{
+    const struct gathered_choice *best = NULL;
+    for (int64_t i = 0; i < n; i++)
+        if ((!last || is_better(last, &all[i])) && (!best || is_better(&all[i], best)))
+            best = &all[i];
+    return best;
+}
+
 static json_t *whole(const struct server_request *r, const struct answer_head *head,
                      const struct gathered_choice *choices)
 {
+    const int64_t n_each = server_request_n_each(r), n_given = r->n_given ? r->n_given : n_each;
+    const struct gathered_choice *c = NULL;
     json_t *all = json_array();
     int bad = 0;
-    for (int64_t i = 0; i < r->n_choices; i++) {
-        const struct gathered_choice *c = &choices[i];
+    for (int64_t i = 0; i < server_request_n_prompts(r) * n_given; i++) {
+        const struct gathered_choice *of = &choices[i / n_given * n_each]; /* the same prompt's */
+        c = r->n_given ? next_best(of, n_each, i % n_given ? c : NULL) : &of[i % n_given];
         json_t *tokens = openai_logprobs(c->prompt_tokens, c->n_prompt_tok, c->n_prompt_top);
         int64_t offset = c->prompt_tokens ? first_offset(c->prompt.s, c->prompt.n, tokens) : 0;
         bad |= !tokens || (c->logprobs && json_array_extend(tokens, c->logprobs));

@@ -62,6 +62,7 @@ struct server_request {
     int64_t reasoning_budget; /* tokens; -1: no bound */
 
     int64_t n_choices;                /* answers, 1 or more: as many to each prompt, those of the first one first */
+    int64_t n_given;                  /* of those to each prompt, the likeliest that the client gets; 0: all */
     int64_t max_tokens;               /* -1: until it ends */
     int64_t max_answer_ms;            /* a text of several lines may take so long; 0 or less: no bound */
     json_t *stops;                    /* an array of strings without zero bytes; NULL: none. Owned */

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "server/request_format.h"
 
-enum { MAX_BIASES = 4096, MAX_STOPS = 64, MAX_BREAKERS = 64, MAX_CHOICES = 64, MAX_TOP_LOGPROBS = 20 };
+enum { MAX_BIASES = 4096, MAX_STOPS = 64, MAX_BREAKERS = 64, MAX_TOP_LOGPROBS = 20 };
 enum { MAX_LENGTH = 1000000000 }; /* tokens, more than any context has: what is above is as much */
 enum { MAX_MARK_BYTES = 1024 };   /* of a stop string or a sequence breaker: all of an answer is compared with them */
 
@@ -426,7 +426,7 @@ static const struct request_field shared[] = {
     LENGTH("max_new_tokens"),
     LENGTH("n_predict"),
     FIELD_LENGTH("t_max_predict_ms", max_answer_ms, -1),
-    FIELD_NUMBER("n", FIELD_INT64, n_choices, 1, MAX_CHOICES),
+    FIELD_NUMBER("n", FIELD_INT64, n_choices, 1, REQUEST_MAX_CHOICES),
     FIELD_SETTER("stop", request_set_stops),
     FIELD_FLAG("ignore_eos", ignore_eos),
 

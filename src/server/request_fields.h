@@ -11,7 +11,7 @@
 
 #include "server/request.h"
 
-enum { FIELD_PATH_BYTES = 160 };
+enum { FIELD_PATH_BYTES = 160, REQUEST_MAX_CHOICES = 64 };
 
 /* Where a value is in the body: "messages[2].content". */
 struct field_path {

@@ -52,8 +52,8 @@ err_code request_check_prompts(struct server_request *r, struct err *e)
         return request_expected(e, "prompt", NULL, expected);
     int64_t n_prompts = server_request_n_prompts(r), n_each = r->n_choices;
     if (n_each * n_prompts > MAX_ANSWERS)
-        return err_set(e, ERR_USAGE, "n: %lld answers to each of %lld prompts; expected at most %d answers",
-                       (long long)n_each, (long long)n_prompts, MAX_ANSWERS);
+        return err_set(e, ERR_USAGE, "%s: %lld answers to each of %lld prompts; expected at most %d answers",
+                       r->n_given ? "best_of" : "n", (long long)n_each, (long long)n_prompts, MAX_ANSWERS);
     r->n_choices = n_each * n_prompts;
     for (size_t i = 0; r->suffix && i < json_array_size(r->prompts); i++)
         if (!json_is_string(json_array_get(r->prompts, i)))

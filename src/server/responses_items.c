@@ -1,6 +1,4 @@
 /* Builds answers of OpenAI's responses API: items, and the response around them. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json_text.h"
@@ -129,14 +127,6 @@ static int repeat_fields(const struct server_request *r, json_t *response)
     return bad;
 }
 
-/* A float as people write it: 0.8, not 0.800000012. */
-static json_t *short_real(float x)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%.6g", (double)x);
-    return json_real(strtod(text, NULL));
-}
-
 json_t *responses_make(const struct server_request *r, const struct answer_head *head, const char *status,
                        json_t *output, const char *reason, const struct answer_usage *usage, const struct err *error)
 {
@@ -145,7 +135,7 @@ json_t *responses_make(const struct server_request *r, const struct answer_head 
                   json_sprintf("resp_%s", head->id), "object", "response", "created_at", (json_int_t)head->created,
                   "status", status, "background", 0, "error", "incomplete_details", "model", head->model, "output",
                   output, "parallel_tool_calls", !r->one_call, "previous_response_id", "store", 0, "temperature",
-                  short_real(r->sampling.temperature), "top_p", short_real(r->sampling.top_p), "usage");
+                  json_float(r->sampling.temperature), "top_p", json_float(r->sampling.top_p), "usage");
     int bad = repeat_fields(r, response);
     if (reason)
         bad |= json_object_set_new(response, "incomplete_details", json_pack("{s:s}", "reason", reason));

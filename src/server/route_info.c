@@ -1,6 +1,7 @@
 /* Routes that describe the server. Each function answers at once. */
 #include <string.h>
 
+#include "base/json_text.h"
 #include "server/call.h"
 #include "server/routes.h"
 
@@ -21,17 +22,59 @@ void route_health(struct call *c)
 
 /* ---- state ----------------------------------------------------------------------------------------------------- */
 
+/* What a request that says nothing gets, under llama.cpp's names. */
+static json_t *default_params(void)
+{
+    struct server_request r;
+    server_request_init(&r);
+    const moebius_sampler_options s = r.sampling;
+    json_t *params = json_pack(
+        "{s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o, s:o, s:o, s:i, s:i, s:i, s:o, s:o, s:I, s:I}",
+        "temperature", json_float(s.temperature), "top_k", s.top_k, "top_p", json_float(s.top_p), "min_p",
+        json_float(s.min_p), "typical_p", json_float(s.typical_p), "xtc_probability", json_float(s.xtc_probability),
+        "xtc_threshold", json_float(s.xtc_threshold), "repeat_last_n", s.repeat_last_n, "repeat_penalty",
+        json_float(s.repeat_penalty), "presence_penalty", json_float(s.presence_penalty), "frequency_penalty",
+        json_float(s.frequency_penalty), "dry_multiplier", json_float(s.dry_multiplier), "dry_base",
+        json_float(s.dry_base), "dry_allowed_length", s.dry_allowed_length, "dry_penalty_last_n", s.dry_last_n,
+        "mirostat", s.mirostat, "mirostat_tau", json_float(s.mirostat_tau), "mirostat_eta", json_float(s.mirostat_eta),
+        "max_tokens", (json_int_t)r.max_tokens, "n_predict", (json_int_t)r.max_tokens);
+    server_request_close(&r);
+    return params;
+}
+
+/* A special token's text, empty if there is none, as clients expect. */
+static json_t *token_text(const moebius_vocab *vocab, int32_t id)
+{
+    size_t n = 0;
+    const char *piece = id >= 0 ? moebius_token_piece(vocab, id, true, &n) : "";
+    return json_text(piece, n);
+}
+
+/* What clients need that apply the template themselves. */
+static void add_template(void *props, const struct served_model *m)
+{
+    const char *source = m->tmpl ? moebius_template_source(m->tmpl) : "";
+    json_t *more = json_pack("{s:o, s:o, s:o}", "chat_template", json_text(source, strlen(source)), "bos_token",
+                             token_text(m->vocab, moebius_token_bos(m->vocab)), "eos_token",
+                             token_text(m->vocab, moebius_token_eos(m->vocab)));
+    json_object_update(props, more);
+    json_decref(more);
+}
+
 void route_props(struct call *c)
 {
     struct served_model *m = models_current(c->server->models);
     const struct model_view view = models_look(m);
     const char *slash = strrchr(m->path, '/');
-    call_json(c, 200,
-              json_pack("{s:{s:I, s:{}}, s:I, s:s, s:s, s:s, s:b, s:{s:b, s:b}}", "default_generation_settings",
-                        "n_ctx", (json_int_t)view.facts.n_ctx, "params", "total_slots",
-                        (json_int_t)c->server->options->models.texts.n_texts, "model_alias", m->name, "model_path",
-                        slash ? slash + 1 : m->path, "build_info", moebius_version(), "is_sleeping",
-                        view.state == SERVED_UNLOADED, "modalities", "vision", 0, "audio", 0));
+    json_t *props =
+        json_pack("{s:{s:I, s:o}, s:I, s:s, s:s, s:s, s:b, s:b, s:b, s:b, s:{s:b, s:b, s:b}}",
+                  "default_generation_settings", "n_ctx", (json_int_t)view.facts.n_ctx, "params", default_params(),
+                  "total_slots", (json_int_t)c->server->options->models.texts.n_texts, "model_alias", m->name,
+                  "model_path", slash ? slash + 1 : m->path, "build_info", moebius_version(), "is_sleeping",
+                  view.state == SERVED_UNLOADED, "endpoint_slots", 1, "endpoint_metrics", 1, "endpoint_props", 0,
+                  "modalities", "vision", 0, "video", 0, "audio", 0);
+    (void)models_peek(m, add_template, props);
+    call_json(c, 200, props);
 }
 
 /* A slot for each text that may run at once. As texts are not bound to slots, the first ones are shown as busy. */

@@ -122,11 +122,13 @@ static json_t *special_token(const moebius_vocab *vocab, int32_t id)
 /* As vLLM's server has it, for clients that count tokens and apply the template themselves. */
 static err_code tokenizer_info(struct call *c, struct served_model *m, struct err *e)
 {
-    return reply(c, json_pack("{s:o, s:o, s:b, s:s?, s:I}", "bos_token",
+    const char *source = m->tmpl ? moebius_template_source(m->tmpl) : NULL;
+    return reply(c, json_pack("{s:o, s:o, s:b, s:o, s:I}", "bos_token",
                               special_token(m->vocab, moebius_token_bos(m->vocab)), "eos_token",
                               special_token(m->vocab, moebius_token_eos(m->vocab)), "add_bos_token",
-                              moebius_vocab_adds_bos(m->vocab), "chat_template", moebius_vocab_template(m->vocab, NULL),
-                              "model_max_length", (json_int_t)texts_n_ctx(m->texts)));
+                              moebius_vocab_adds_bos(m->vocab), "chat_template",
+                              source ? json_text(source, strlen(source)) : json_null(), "model_max_length",
+                              (json_int_t)texts_n_ctx(m->texts)));
 }
 
 void route_tokenizer_info(struct call *c)

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/output_file.h"
 #include "server/access.h"
 #include "server/call.h"
 #include "server/routes.h"
@@ -303,6 +304,12 @@ static err_code serve(struct server *s, const sigset_t *signals, struct err *e)
     }
 }
 
+static _Noreturn void end_process(int exit_code)
+{
+    output_files_remove();
+    _exit(exit_code);
+}
+
 /* While answers end: ends the process at a second signal, or when that takes too long. */
 static void *end_at_once(void *user)
 {
@@ -311,9 +318,9 @@ static void *end_at_once(void *user)
     while (clock_ns() < until) {
         int number = next_signal(signals);
         if (number && number != SIGHUP)
-            _exit(128 + number);
+            end_process(128 + number);
     }
-    _exit(0);
+    end_process(0);
 }
 
 static bool is_loading(struct server *s)
@@ -343,7 +350,7 @@ static void drain(struct server *s, sigset_t *signals)
     while (is_waited_for(s, start_ns))
         clock_sleep_ns(POLL_NS / 10);
     if (is_loading(s)) /* nothing can interrupt a load */
-        _exit(0);
+        end_process(0);
 }
 
 err_code server_run(const struct server_options *options, struct err *e)

@@ -11,6 +11,9 @@
 #include <time.h>
 #include <cmocka.h>
 
+#include "../unit/model_edit.h"
+#include "../unit/temp_folder.h"
+#include "base/mem.h"
 #include "moebius/moebius.h"
 
 enum { N_TEXT = 600, N_CTX = 1024 };
@@ -18,17 +21,22 @@ enum { N_TEXT = 600, N_CTX = 1024 };
 static const char *golden;
 static int32_t ids[N_TEXT];
 
-static moebius_engine *open_engine(const char *name, const moebius_engine_options *o)
+static moebius_engine *open_file(const char *path, const moebius_engine_options *o)
 {
-    char path[1024];
     moebius_error error;
     moebius_engine *e;
-    snprintf(path, sizeof path, "%s/%s.gguf", golden, name);
     if (moebius_engine_open(&e, path, o, &error) != MOEBIUS_OK)
         fail_msg("%s", error.text);
     for (int i = 0; i < N_TEXT; i++)
         ids[i] = (int32_t)((i * 37 + i / 11 * 5) % moebius_n_vocab(e));
     return e;
+}
+
+static moebius_engine *open_engine(const char *name, const moebius_engine_options *o)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s.gguf", golden, name);
+    return open_file(path, o);
 }
 
 static moebius_session *open_session(moebius_engine *e)
@@ -426,6 +434,101 @@ static void structs_may_be_shorter_or_longer(void **state)
     moebius_engine_close(&e);
 }
 
+/* Makes n layers for multi-token prediction of the only one. */
+static void repeat_mtp(struct model_edit *m, const char *arch, uint32_t n)
+{
+    char key[64], name[128];
+    snprintf(key, sizeof key, "%s.nextn_predict_layers", arch);
+    model_edit_set_u32(m, key, n);
+    snprintf(key, sizeof key, "%s.block_count", arch);
+    const uint32_t n_block = (uint32_t)model_edit_find(m, key)->u, n_all = n_block + n - 1;
+    model_edit_set_u32(m, key, n_all);
+    for (size_t i = 0; i < m->n_key; i++) { /* what is listed by layer: numbers of 32 bits and flags */
+        struct gguf_value *v = &m->keys[i].value;
+        size_t size = v->type == GGUF_ARRAY && v->arr.type == GGUF_BOOL ? 1 : 4;
+        if (v->type != GGUF_ARRAY || v->arr.n != n_block)
+            continue;
+        char *all = arena_alloc(&m->arena, n_all * size);
+        for (uint32_t k = 0; k < n_all; k++)
+            memcpy(all + k * size, (const char *)v->arr.data + (k < n_block ? k : n_block - 1) * size, size);
+        v->arr.data = all;
+        v->arr.n = n_all;
+    }
+    const size_t n_tensor = m->n_tensor, n_prefix = (size_t)snprintf(key, sizeof key, "blk.%u.", n_block - 1);
+    for (size_t i = 0; i < n_tensor; i++)
+        for (uint32_t k = n_block; k < n_all && !strncmp(m->tensors[i].name, key, n_prefix); k++) {
+            int length = snprintf(name, sizeof name, "blk.%u.%s", k, m->tensors[i].name + n_prefix);
+            m->tensors[m->n_tensor] = m->tensors[i];
+            m->tensors[m->n_tensor++].name = arena_strndup(&m->arena, name, (size_t)length);
+        }
+}
+
+enum { N_GUESS = 5, N_PLACE = 4 };
+struct guessed {
+    int32_t ids[N_PLACE][N_GUESS];
+    float likely[N_PLACE][N_GUESS];
+};
+
+/* Guesses at several places of a text, which is computed in pieces between them. */
+static struct guessed guess_along(const char *path)
+{
+    static const int64_t places[N_PLACE] = {1, 2, 90, 200};
+    struct guessed all;
+    moebius_error error;
+    size_t n;
+    moebius_engine *e = open_file(path, &(moebius_engine_options){.mtp = true, .n_threads = 2});
+    moebius_session *s = open_session(e);
+    for (int i = 0; i < N_PLACE; i++) {
+        feed(s, places[i]);
+        const moebius_guess_item item = {
+            .session = s, .id = ids[places[i]], .most = N_GUESS, .ids = all.ids[i], .likely = all.likely[i], .n = &n};
+        must(moebius_guess_batch(e, &item, 1, &error), &error);
+        assert_int_equal(n, N_GUESS);
+    }
+    moebius_session_close(&s);
+    moebius_engine_close(&e);
+    return all;
+}
+
+static struct guessed guess_with(const struct model_edit *m)
+{
+    struct temp_path path = temp_path(&folder, "edited.gguf");
+    struct err e;
+    size_t n;
+    void *bytes = model_edit_bytes(m, &n, &e);
+    assert_non_null(bytes);
+    write_file(path.s, bytes, n);
+    mem_free(bytes);
+    return guess_along(path.s);
+}
+
+/* Layers that are all the same guess what one of them does alone, so each has the text's tokens and the guesses before
+ * its own in its cache. Where the second one is another, so is the second guess. */
+static void each_of_several_layers_makes_its_own_guess(void **state)
+{
+    static const char *const of[][2] = {{"glm4moe", "glm4moe"}, {"mimo2", "mimo2"}, {"qwen35moe_mtp", "qwen35moe"}};
+    static const float zeros[64];
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct model_edit m;
+        char path[1024], name[64];
+        snprintf(path, sizeof path, "%s/%s.gguf", golden, of[i][0]);
+        struct guessed one = guess_along(path);
+        model_edit_open(&m, path);
+        repeat_mtp(&m, of[i][1], 3);
+        struct guessed three = guess_with(&m);
+        assert_memory_equal(&one, &three, sizeof one);
+        snprintf(name, sizeof name, "%s.block_count", of[i][1]);
+        snprintf(name, sizeof name, "blk.%u.nextn.enorm.weight", (unsigned)model_edit_find(&m, name)->u - 2);
+        model_edit_put(&m, name, model_edit_tensor(&m, name)->ne[0], 1, 1, zeros);
+        three = guess_with(&m);
+        for (int k = 0; k < N_PLACE; k++) {
+            assert_memory_equal(one.likely[k], three.likely[k], sizeof(float));
+            assert_true(one.likely[k][1] != three.likely[k][1]);
+        }
+        model_edit_close(&m);
+    }
+}
+
 static void wrong_guesses_are_refused_and_items_may_be_longer(void **state)
 {
     enum { MOST = 3 };
@@ -519,9 +622,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(drafts_beside_a_long_prompt_go_back_exactly),
         cmocka_unit_test(drafts_that_make_no_pass_together_are_refused),
         cmocka_unit_test(drafts_on_caches_of_two_types_are_refused),
+        cmocka_unit_test(each_of_several_layers_makes_its_own_guess),
         cmocka_unit_test(wrong_guesses_are_refused_and_items_may_be_longer),
         cmocka_unit_test(an_interrupt_ends_a_batch_of_several_sessions),
         cmocka_unit_test(a_full_state_is_told_and_closing_a_session_makes_room),
     };
-    return cmocka_run_group_tests_name("batches", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("batches", tests, folder_setup, folder_teardown);
 }

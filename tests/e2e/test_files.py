@@ -284,6 +284,20 @@ def test_an_interrupt_is_an_error_and_shows_what_was_done():
     assert json.loads(got)["rounds"] == int(re.search(r"interrupted after (\d+) of 9999 rounds", err)[1])
 
 
+def test_a_signal_leaves_no_unfinished_file():
+    text = write("long.txt", "Once upon a time a girl called Mia went to the river with a red ball. " * 9000)
+    os.mkdir(tmp("ended"))
+    args = [MOEBIUS, "logits", "-m", DEMO, "-t", "1", "-f", text, "-c", str(1 << 20), "-o", tmp("ended/out"), "--positions", "last:1"]
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        p = subprocess.Popen(args, stderr=subprocess.PIPE)
+        while p.poll() is None and not os.listdir(tmp("ended")):
+            time.sleep(0.01)
+        time.sleep(0.1)
+        p.send_signal(number)
+        err = p.communicate(timeout=120)[1]
+        assert p.returncode == -number and os.listdir(tmp("ended")) == [], (number, p.returncode, err)
+
+
 def test_a_failed_write_leaves_the_old_file():
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))

@@ -237,6 +237,33 @@ static int remove_root(void **state)
     return 0;
 }
 
+/* On any GPU, as one with memory of its own. */
+static void the_largest_session_decides_what_slots_leave_free_on_a_gpu(void **state)
+{
+    moebius_engine *g;
+    moebius_session *s[3];
+    size_t spare[3];
+    static const int64_t n_ctx[] = {2048, 256, 4096};
+    const moebius_engine_options o = {.devices = "vulkan:0", .expert_ram_share = 0.5};
+    setenv("MOEBIUS_VULKAN_KIND", "discrete", 1);
+    bool is_there = moebius_engine_open(&g, model_path, &o, NULL) == MOEBIUS_OK;
+    unsetenv("MOEBIUS_VULKAN_KIND");
+    if (!is_there)
+        skip();
+    assert_true(engine_has_own_memory(g, 0));
+    for (int i = 0; i < 3; i++) {
+        const moebius_session_options session = {.n_ctx = n_ctx[i]};
+        assert_int_equal(moebius_session_open(&s[i], g, &session, NULL), MOEBIUS_OK);
+        spare[i] = g->devices[0].spare_bytes;
+    }
+    assert_true(spare[0] > 0);
+    assert_int_equal(spare[1], spare[0]);
+    assert_true(spare[2] > spare[1]);
+    for (int i = 0; i < 3; i++)
+        moebius_session_close(&s[i]);
+    moebius_engine_close(&g);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +272,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(a_fast_loss_is_met_ahead, make_root, remove_root),
         cmocka_unit_test_setup_teardown(a_control_group_counts_and_memory_comes_back, make_root, remove_root),
         cmocka_unit_test_setup_teardown(heat_is_told_once, make_root, remove_root),
+        cmocka_unit_test(the_largest_session_decides_what_slots_leave_free_on_a_gpu),
     };
     if (argc != 2)
         return 2;

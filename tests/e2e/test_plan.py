@@ -179,6 +179,7 @@ def test_wrong_machines_and_options_are_named():
     fails(3, "plan", "-m", DEMO, "--receipts", tmp("no-receipts"), says=["no-receipts"])
     fails(4, "plan", "-m", DEMO, "--receipts", write("text.jsonl", "text\n"), says=["text.jsonl", "moebius receipts export"])
     fails(3, "plan", "-m", DEMO, "--store", tmp("no-store"), says=["no-store/store.gguf: No such file"])
+    fails(2, "plan", "-m", DEMO, "--store", ",", says=["\",\": expected a directory"])
 
 
 def test_a_store_is_looked_at_before_it_is_planned_with():

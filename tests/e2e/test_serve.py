@@ -528,7 +528,11 @@ def test_facts():
         assert m["id"] == "tiny" and m["context_length"] == m["meta"]["n_ctx"] == m["max_input_tokens"] == 300
         assert s.json("/v1/models/tiny")["id"] == "tiny"
         assert "tiny" not in s.json("/v1/models/other", status=404)["error"]["message"]
-        assert s.json("/props")["default_generation_settings"]["n_ctx"] == 300
+        props = s.json("/props")
+        defaults = props["default_generation_settings"]
+        assert defaults["n_ctx"] == 300 and defaults["params"]["top_p"] == 0.95 and defaults["params"]["n_predict"] == -1
+        assert props["bos_token"] == "" and props["eos_token"] == "<|endoftext|>" and "messages" in props["chat_template"]
+        assert props["endpoint_metrics"] and not props["endpoint_props"]
         assert len(s.json("/slots")) == 8
         assert s.json("/api/tags")["models"][0]["name"] == "tiny" and "version" in s.json("/api/version")
         shown = s.json("/api/show", {"model": "tiny"})
@@ -1025,6 +1029,7 @@ def test_models_are_loaded_and_unloaded_when_told_to():
         assert ids_of(s, "The dog", 4, model="a") == generated_ids("The dog", 4)
         change(s, "unload", "a", when_done=True)
         wait_for_status(s, "a", "unloaded")
+        assert "chat_template" not in s.json("/props")
         if os.environ.get("MOEBIUS_TEST_BUILD") == "release":  # the model's 30 MB are given back
             assert resident_bytes(s) - before < 15e6, (before, resident_bytes(s))
         assert ids_of(s, "The dog", 4, model="a") == generated_ids("The dog", 4)  # comes back when it is asked

@@ -181,7 +181,7 @@ def test_the_tokenizer_is_offered_as_clients_look_for_it():
     with Server() as s:
         info = s.json("/tokenizer_info")
         assert info["eos_token"] == "<|endoftext|>" and not info["add_bos_token"] and info["model_max_length"] == 512
-        assert info["chat_template"] is None
+        assert info["chat_template"] is None and s.json("/props")["chat_template"] == ""
         answer = s.json("/tokenize", {"prompt": CONTEXTS[0], "add_special_tokens": False})
         assert answer["count"] == len(answer["tokens"]) and answer["max_model_len"] == 512
         assert answer["tokens"] == s.json("/tokenize", {"content": CONTEXTS[0]})["tokens"]
@@ -201,6 +201,8 @@ def test_chats_are_answered_as_the_harness_asks():
     with open(template, "w", encoding="utf-8") as f:
         f.write("{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}")
     with Server("--template", template) as s:
+        with open(template, encoding="utf-8") as f:
+            assert s.json("/props")["chat_template"] == s.json("/tokenizer_info")["chat_template"] == f.read()
         for more in {}, {"type": "text"}:  # what older versions put beside the content
             answer = Harness(s).ask(CHAT, {
                 "messages": [{"role": "system", "content": "Be brief.", **more}, {"role": "user", "content": "Hi", **more}],
@@ -256,7 +258,25 @@ def test_a_prompt_may_be_scored_without_an_answer():
         assert len(lists["tokens"]) == 64
         s.json(COMPLETIONS, {**body, "prompt": ids, "max_tokens": 1}, status=400)
         assert s.json(COMPLETIONS, {**body, "prompt": ids[:1]})["choices"][0]["logprobs"]["token_logprobs"] == [None]
-        assert "best_of" in str(s.json(COMPLETIONS, {**body, "temperature": 0.5}, status=400))
+        assert s.json(COMPLETIONS, {**body, "temperature": 0.5})["choices"] == [choice]
+
+
+def test_the_likeliest_of_several_answers_can_be_had():
+    with Server("-c", 64) as s:
+        body = {"prompt": CONTEXTS[:2], "temperature": 1.5, "seed": 3, "max_tokens": 8, "logprobs": 0}
+        answer = s.json(COMPLETIONS, {**body, "n": 5})
+        def mean(choice):
+            scores = choice["logprobs"]["token_logprobs"]
+            return sum(scores) / len(scores)
+        wanted = [sorted(answer["choices"][i:i + 5], key=mean, reverse=True)[:2] for i in (0, 5)]
+        wanted = [{**c, "index": i} for i, c in enumerate(sum(wanted, []))]
+        best = s.json(COMPLETIONS, {**body, "n": 2, "best_of": 5})
+        assert best["choices"] == wanted and best["usage"]["completion_tokens"] == answer["usage"]["completion_tokens"]
+        plain = s.json(COMPLETIONS, {**body, "logprobs": None, "n": 2, "best_of": 5, "echo": True})["choices"]
+        assert [c["text"] for c in plain] == [CONTEXTS[i // 2] + c["text"] for i, c in enumerate(wanted)]
+        assert all(c["logprobs"] is None and "token_ids" not in c for c in plain)
+        said = s.json(COMPLETIONS, {**body, "best_of": 2, "stream": True}, status=400)["error"]
+        assert said["param"] == "best_of" and "stream" in said["message"]
 
 
 def test_streams_have_the_prompts_scores_first():

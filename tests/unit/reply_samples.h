@@ -118,6 +118,10 @@ static const struct reply_sample samples[] = {
     {QWEN3_CODER,
      "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Paris</parameter>\n</function>\n</seed:tool_call>",
      "CALL[get_weather] A[{\"city\":\"Paris\"}] END[] "},
+    {QWEN3_CODER,
+     "<tool_call>\n<function=write-file>\n<parameter=text>\n<b>\n</parameter>\n<p>\n</parameter>\n<parameter=tags>\n"
+     "[\"</parameter>\"]\n</parameter>\n</function>\n</tool_call>",
+     "CALL[write-file] A[{\"text\":\"<b>\\n</parameter>\\n<p>\",\"tags\":[\"</parameter>\"]}] END[] "},
     {QWEN3_CODER, "<tool_call>\n<function=get_weather>\n<parameter=city>\nPar",
      "CALL[get_weather] A[{\"city\":\"Par\"}] END[] N[] "},
     /* GLM */
@@ -207,9 +211,13 @@ static const struct reply_sample samples[] = {
      "</minimax:tool_call>",
      "R[b\n] C[Ok.] CALL[get_weather] A[{\"city\":\"Paris\",\"days\":3}] END[] CALL[get_time] A[{}] END[] "},
     {MINIMAX_M2,
-     "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Paris</parameter>\nhuh</invoke>"
+     "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Paris</parameter>\n</invoke>\nhuh"
      "\n</minimax:tool_call>\nso",
-     "CALL[get_weather] A[{\"city\":\"Paris\"}] END[] N[] C[\nhuh] C[so] "},
+     "CALL[get_weather] A[{\"city\":\"Paris\"}] END[] N[] C[\nhuh\n] C[so] "},
+    {MINIMAX_M2, /* the mark within the value is followed by nothing that follows values */
+     "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Paris</parameter>\nhuh</parameter>"
+     "\n</invoke>\n</minimax:tool_call>",
+     "CALL[get_weather] A[{\"city\":\"Paris</parameter>\\nhuh\"}] END[] "},
     {MINIMAX_M3,
      "<mm:think>b</mm:think>Ok." NS "<tool_call>\n" NS "<invoke name=\"get_weather\">" NS "<city>Paris <b>" NS
      "</city>" NS "<days>3" NS "</days>" NS "</invoke>\n" NS "<invoke name=\"get_time\">" NS "</invoke>\n" NS

@@ -156,6 +156,37 @@ static void a_long_name_has_room_for_its_temporary_file(void **state)
     assert_holds(in_folder(name).s, "text");
 }
 
+static struct output_file open_files[2];
+
+static void end(int number)
+{
+    struct err e;
+    output_files_remove();
+    _exit(output_file_finish(&open_files[0], &e) == ERR_IO ? 7 : 0); /* as threads do that go on */
+}
+
+static void unfinished_files_can_be_removed_by_a_signals_handler(void **state)
+{
+    struct err e = {0};
+    struct temp_path done = in_folder("done"), old = in_folder("unfinished"), shared = in_folder("shared");
+    write_text_file(old.s, "old");
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGTERM, end);
+        if (write_text(done.s, "whole", &e) != ERR_OK || output_file_open(&open_files[0], old.s, &e) != ERR_OK ||
+            output_file_open_shared(&open_files[1], shared.s, &e) != ERR_OK)
+            _exit(0);
+        raise(SIGTERM);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(WEXITSTATUS(status), 7);
+    assert_int_equal(count_files(".tmp") + count_files(".lock"), 0);
+    assert_holds(done.s, "whole");
+    assert_holds(old.s, "old");
+    assert_int_not_equal(access(shared.s, F_OK), 0);
+}
+
 /* ---- what is no plain file ----------------------------------------------------------------------------------- */
 
 static void a_link_stays_and_the_file_that_it_means_is_replaced(void **state)
@@ -374,6 +405,7 @@ int main(void)
         cmocka_unit_test(nothing_at_a_name_that_could_be_foreseen_is_touched),
         cmocka_unit_test(several_processes_may_write_one_file),
         cmocka_unit_test(a_long_name_has_room_for_its_temporary_file),
+        cmocka_unit_test(unfinished_files_can_be_removed_by_a_signals_handler),
         cmocka_unit_test(a_link_stays_and_the_file_that_it_means_is_replaced),
         cmocka_unit_test(a_device_is_written_to_and_stays),
         cmocka_unit_test(a_fifo_gets_all_bytes_though_signals_interrupt),

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "base/model_limits.h"
 #include "experts/belady.h"
 #include "experts/budget.h"
 #include "experts/policy.h"
@@ -313,16 +314,17 @@ static void usage_comes_back_from_its_file(void **state)
     usage_merge(&v, &u);
     assert_int_equal(v.count[3 + 2], 6);
     usage_close(&v);
-    assert_int_equal(usage_parse(&v, text, n, path, 0xfeed, 3, 3, &e), ERR_OK); /* with a layer for MTP, */
-    assert_int_equal(v.n_layer, 3);
+    const int n_most = 2 + LIMIT_MTP;
+    assert_int_equal(usage_parse(&v, text, n, path, 0xfeed, n_most, 3, &e), ERR_OK); /* with layers for MTP, */
+    assert_int_equal(v.n_layer, n_most);
     assert_memory_equal(u.count, v.count, 6 * sizeof *u.count);
-    assert_true(v.total[1] == 6 && v.total[2] == 0 && v.count[2 * 3 + 2] == 0);
+    assert_true(v.total[1] == 6 && v.total[n_most - 1] == 0 && v.count[n_most * 3 - 1] == 0);
     usage_close(&v);
     assert_int_equal(usage_parse(&v, text, n, path, 0xfeed, 1, 3, &e), ERR_OK); /* and without */
     assert_true(v.n_layer == 1 && v.count[2] == 0);
     usage_close(&v);
     usage_close(&u);
-    assert_int_equal(usage_parse(&v, text, n, "counts", 0xfeed, 4, 3, &e), ERR_FORMAT);
+    assert_int_equal(usage_parse(&v, text, n, "counts", 0xfeed, 2 + LIMIT_MTP + 1, 3, &e), ERR_FORMAT);
     assert_int_equal(usage_parse(&v, text, n, "counts", 0xbeef, 0, 0, &e), ERR_FORMAT);
     assert_non_null(strstr(e.text, "another model"));
     assert_int_equal(usage_parse(&v, text, n, "counts", 0xfeed, 2, 4, &e), ERR_FORMAT);

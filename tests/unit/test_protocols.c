@@ -150,6 +150,7 @@ static json_t *dump_request(const struct server_request *r)
     add(out, "echo", json_true(), !r->echo);
     add(out, "only_loads", json_true(), !r->only_loads);
     add(out, "n_choices", json_integer(r->n_choices), r->n_choices == 1);
+    add(out, "n_given", json_integer(r->n_given), r->n_given == 0);
     add(out, "max_tokens", json_integer(r->max_tokens), r->max_tokens == -1);
     add(out, "max_answer_ms", json_integer(r->max_answer_ms), r->max_answer_ms == 0);
     add(out, "ignore_eos", json_true(), !r->ignore_eos);
@@ -452,11 +453,15 @@ static const struct refusal {
     {&protocol_completions, "{\"prompt\":[\"a\",[]]}",
      "prompt[1]: an empty list; expected a text, or a list of tokens' ids"},
     {&protocol_completions, "{\"prompt\":[[1],[2],3]}", "prompt[2]: 3; expected a text, or a list of tokens' ids"},
-    {&protocol_completions, "{\"prompt\":[\"a\",\"b\"],\"n\":2,\"best_of\":3}",
-     "best_of: 3; expected n or less, as this server gives all the answers that it makes"},
+    {&protocol_completions, "{\"prompt\":[\"a\",\"b\"],\"n\":2,\"best_of\":3,\"stream\":true}",
+     "best_of: 3; expected n or less, as a stream has all the answers that are made"},
+    {&protocol_completions,
+     "{\"prompt\":[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\",\"g\",\"h\",\"i\",\"j\",\"k\",\"l\",\"m\",\"n\",\"o\","
+     "\"p\",\"q\"],\"best_of\":64}",
+     "best_of: 64 answers to each of 17 prompts; expected at most 1024 answers"},
     {&protocol_completions, "{\"prompt\":[1,-2]}", "prompt: a list; expected a text, or a list of tokens' ids"},
     {&protocol_completions, "{\"prompt\":\"x\",\"best_of\":\"two\"}",
-     "best_of: \"two\"; expected n or less, as this server gives all the answers that it makes"},
+     "best_of: \"two\"; expected a whole number from 0 to 64"},
     {&protocol_completions, "{\"prompt\":[\"x\",[1]],\"suffix\":\"y\"}",
      "prompt[1]: a list; expected a text, as there is a suffix"},
     {&protocol_completions, "{\"prompt\":\"x\",\"suffix\":\"y\",\"echo\":true,\"logprobs\":0}",

@@ -193,6 +193,7 @@ static void tools_are_checked(void **state)
     moebius_error error;
     assert_int_equal(moebius_template_open(&tmpl, CHATML, strlen(CHATML), vocab, &error), MOEBIUS_OK);
     assert_string_equal(moebius_template_family(tmpl), "generic");
+    assert_string_equal(moebius_template_source(tmpl), CHATML);
     assert_int_equal(moebius_reply_open(&reply, tmpl, "", NULL, NULL, &error), MOEBIUS_OK);
     assert_int_equal(moebius_reply_set_tools(reply, "{}", &error), MOEBIUS_FORMAT);
     assert_int_equal(moebius_reply_set_tools(reply, TOOLS, &error), MOEBIUS_OK);

@@ -175,8 +175,21 @@ static void a_call_that_is_cut_stays_open(void **state)
     assert_string_equal(bytes_text(&t.events), "CALL[get_weather] A[{\"city\":\"Par] N[] ");
     close_told(&t);
     t = read_answer_to(QWEN3_CODER, qwen3_coder, sizeof qwen3_coder - 1, NULL, true);
-    assert_string_equal(bytes_text(&t.events), "CALL[write-file] A[{\"text\":\"a\"] N[] ");
+    assert_string_equal(bytes_text(&t.events), "CALL[write-file] A[{\"text\":\"a] N[] ");
     close_told(&t);
+}
+
+static void a_value_ends_where_much_space_follows(void **state)
+{
+    char text[1000];
+    struct told t;
+    for (int n = 256; n <= 257; n++) {
+        snprintf(text, sizeof text, "<function=write-file>\n<parameter=text>\na</parameter>%*sso", n, "");
+        t = read_answer(QWEN3_CODER, text, strlen(text), NULL);
+        bool ends = strstr(bytes_text(&t.events), "A[{\"text\":\"a\"}] END[] N[] C[") != NULL;
+        assert_int_equal(ends, n == 257);
+        close_told(&t);
+    }
 }
 
 static void arguments_are_told_as_they_come(void **state)
@@ -264,6 +277,7 @@ int main(void)
         cmocka_unit_test(arguments_are_told_as_they_come),
         cmocka_unit_test(cut_answers_lose_nothing),
         cmocka_unit_test(a_call_that_is_cut_stays_open),
+        cmocka_unit_test(a_value_ends_where_much_space_follows),
         cmocka_unit_test(damaged_answers_lose_nothing),
     };
     struct err e;
