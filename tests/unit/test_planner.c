@@ -1065,6 +1065,16 @@ static void the_last_layer_goes_on_with_one_token(void **state)
     assert_within(packed.least_s, t.least_s, 1e-9); /* beside computing, or not */
 }
 
+/* Of 2,000 tokens the first 100 see 1 to 100 positions, the others 100, in however many passes. */
+static void tokens_see_no_more_than_their_window(void **state)
+{
+    const struct plan_facts f = {0};
+    const struct plan_kv kv = {.caches = {{.window = 100, .n_bytes = 1, .n_float = 1}}, .n_cache = 1};
+    const struct ceiling_params p = {.facts = &f, .kv = &kv, .read_per_s = 1e9, .int8_per_s = 1e6, .float_per_s = 1e3};
+    for (int64_t n_pass = 50; n_pass <= 2000; n_pass *= 2)
+        assert_within(ceiling_prompt(&p, 0, 2000, n_pass).part_s[PART_STATE], 5.05 + 190, 1e-4);
+}
+
 /* A layer's reads go on beside the one before; two layers' part of the shorter of both times is not hidden. */
 static void computing_hides_reads_of_prompts(void **state)
 {
@@ -1287,6 +1297,7 @@ int main(void)
         cmocka_unit_test(misses_follow_counts_of_earlier_runs),
         cmocka_unit_test(products_are_as_fast_as_those_of_their_type),
         cmocka_unit_test(the_last_layer_goes_on_with_one_token),
+        cmocka_unit_test(tokens_see_no_more_than_their_window),
         cmocka_unit_test(computing_hides_reads_of_prompts),
         cmocka_unit_test(ranks_wait_for_the_one_with_most),
         cmocka_unit_test(caches_spare_memory),
