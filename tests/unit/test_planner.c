@@ -371,6 +371,25 @@ static void plans_for_shipped_machines_are_these_texts(void **state)
     }
 }
 
+static void only_unknown_speeds_are_null(void **state)
+{
+    const struct plan_facts f = qwen3();
+    const struct machine m = read_machine(shipped[0]);
+    const struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    struct err e;
+    char *text;
+    plan_make(&p, &in);
+    p.decode.ceiling = 0.5;
+    p.decode_one.ceiling = 0;
+    assert_int_equal(plan_json(&p, &in, &text, &e), ERR_OK);
+    const char *ceiling = strstr(text, "\"ceiling\": {");
+    assert_non_null(ceiling);
+    assert_in_range(strstr(ceiling, "\"decode\": 0.5") - ceiling, 1, 20);
+    assert_in_range(strstr(ceiling, "\"decode_one\": null") - ceiling, 20, 60);
+    free(text);
+}
+
 static uint64_t sum_rows(const struct plan *p, const char *tier)
 {
     uint64_t n = 0;
@@ -1275,6 +1294,7 @@ int main(void)
         cmocka_unit_test(published_tiers_are_below_their_ceilings_and_inside_the_band),
         cmocka_unit_test(measured_shares_of_choices_go_before_what_a_plan_finds),
         cmocka_unit_test(plans_for_shipped_machines_are_these_texts),
+        cmocka_unit_test(only_unknown_speeds_are_null),
         cmocka_unit_test(plans_of_other_divisions_are_these_texts),
         cmocka_unit_test(cards_that_divide_layers_are_planned_together),
         cmocka_unit_test(shares_and_thresholds_have_their_direction),
