@@ -102,7 +102,6 @@ static void ask(struct read_requests *r, struct read_request *q)
         q->read[i] = (struct store_read){
             .file = p->file, .offset = p->offset, .n_bytes = p->n_bytes, .buf = room ? room : buf, .user = q};
         buf += room ? 0 : store_read_room(p->offset, p->n_bytes);
-        q->part_ok[i] = false;
         r->waiting[r->n_waiting++] = &q->read[i];
     }
     q->n_left = EXPERT_N_MATRIX;

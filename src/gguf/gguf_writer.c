@@ -75,7 +75,6 @@ static err_code put_scalar(struct bytes *b, const struct gguf_value *v, struct e
     float f32 = (float)v->f;
     switch (v->type) {
     case GGUF_F32: return bytes_add(b, &f32, sizeof f32, e);
-    case GGUF_F64: return bytes_add(b, &v->f, sizeof v->f, e);
     default:
         return bytes_add(b, &v->u, gguf_value_type_bytes(v->type), e); /* little-endian: the low bytes come first */
     }

@@ -35,12 +35,7 @@ static int window_of(int last_n)
 
 static bool counts_tokens(const moebius_sampler_options *o)
 {
-    return o->repeat_last_n != 0 && (o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0);
-}
-
-static bool has_dry(const moebius_sampler_options *o)
-{
-    return o->dry_multiplier > 0 && o->dry_last_n != 0;
+    return o->repeat_penalty != 1 || o->presence_penalty != 0 || o->frequency_penalty != 0;
 }
 
 static bool open_candidates(moebius_sampler *s)
@@ -70,7 +65,7 @@ static bool open_penalties(moebius_sampler *s, const bool *breaks)
 {
     const moebius_sampler_options *o = &s->options;
     int n_counted = counts_tokens(o) ? window_of(o->repeat_last_n) : 0,
-        n_dry = has_dry(o) ? window_of(o->dry_last_n) : 0;
+        n_dry = o->dry_multiplier > 0 ? window_of(o->dry_last_n) : 0;
     int n_history = n_counted > n_dry ? n_counted : n_dry;
     bool ok = true;
     if (n_history || o->n_logit_biases)

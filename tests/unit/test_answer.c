@@ -53,6 +53,7 @@ static bool read_answer(const char *text, const char *stop, char *said)
                                          .fn = collect,
                                          .user = said};
     assert_int_equal(answer_open(&a, &params, &e), ERR_OK);
+    assert_false(answer_is_reasoning(&a));
     assert_int_equal(moebius_tokenize(vocab, text, strlen(text), false, true, &ids, &n_ids, &error), MOEBIUS_OK);
     for (size_t i = 0; i < n_ids && !end; i++)
         assert_int_equal(answer_feed(&a, ids[i], &end, &e), ERR_OK);
@@ -77,10 +78,33 @@ static void long_text_after_a_mark_is_content(void **state)
     assert_string_equal(said, text);
 }
 
+static void plain_text_needs_no_template_and_no_listener(void **state)
+{
+    moebius_vocab *vocab = open_vocab();
+    const char *stop = "bc";
+    const struct answer_params params = {
+        .vocab = vocab, .max_piece = answer_longest_piece(vocab), .stops = &stop, .n_stops = 1};
+    struct answer a;
+    struct err e;
+    bool end = false;
+    assert_int_equal(answer_open(&a, &params, &e), ERR_OK);
+    assert_false(answer_is_reasoning(&a) || answer_is_mark(&a, 'a'));
+    for (const char *p = "aabc"; *p; p++) {
+        assert_false(end);
+        assert_int_equal(answer_feed(&a, *p, &end, &e), ERR_OK);
+    }
+    assert_true(end);
+    assert_string_equal(answer_stop(&a), "bc");
+    answer_finish(&a);
+    answer_close(&a);
+    moebius_vocab_close(&vocab);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_text_after_a_mark_is_content),
+        cmocka_unit_test(plain_text_needs_no_template_and_no_listener),
     };
     return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

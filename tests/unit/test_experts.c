@@ -149,6 +149,7 @@ static struct {
     atomic_ullong n_filled;           /* uploads that were begun; fence i: the first i of them */
     atomic_ullong filled[LATE_SLOTS]; /* the last one of each slot */
     uint64_t n_passed, n_waited;      /* uploads that have ended; times that somebody waited */
+    atomic_int n_touched;             /* slots whose memory was touched */
     bool fails;
 } late;
 
@@ -185,15 +186,22 @@ static err_code late_poll(struct backend *b, uint64_t fence, bool wait, bool *is
     return ERR_OK;
 }
 
+static void late_touch(struct backend *b, struct slot_pool *slot_pool, int64_t slot)
+{
+    late.n_touched++;
+}
+
 static void make_late(struct fixture *f)
 {
     late.own = f->device->v;
     late.vtable = *late.own;
     late.vtable.slot_adopt = late_adopt;
     late.vtable.slot_fill = late_fill;
+    late.vtable.slot_touch = late_touch;
     late.vtable.upload_fence = late_fence;
     late.vtable.upload_poll = late_poll;
     late.n_filled = late.n_passed = late.n_waited = 0;
+    late.n_touched = 0;
     memset(late.filled, 0, sizeof late.filled);
     late.fails = false;
     f->device->v = &late.vtable;
@@ -396,6 +404,18 @@ static void guesses_are_read_one_by_one_and_kept(void **state)
     assert_int_equal(use(f, 0, 5, 4), 0);
 }
 
+static void a_guess_names_no_expert_that_is_there_and_none_twice(void **state)
+{
+    struct fixture *f = *state;
+    const int32_t guess[5] = {0, 2, 2, 0, 5};
+    use(f, 1, 0, -1);
+    experts_prefetch(f->experts, 1, guess, 5, true);
+    work_until(f, 3);
+    assert_int_equal(experts_counters(f->experts).n_prefetched, 2);
+    assert_int_equal(use(f, 1, 2, 5), 0);
+    assert_int_equal(experts_counters(f->experts).n_prefetch_used, 2);
+}
+
 static void nap(void *arg, size_t task, int thread)
 {
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -540,6 +560,13 @@ static void assert_at_hand(struct fixture *f, int layer, int32_t a, int32_t b, i
 }
 
 /* ---- uploads -------------------------------------------------------------------------------------------------- */
+
+static void opening_touches_the_memory_of_open_slots(void **state)
+{
+    struct fixture *f = *state;
+    assert_int_equal(experts_open(f->experts, 0, &f->e), ERR_OK);
+    assert_int_equal(late.n_touched, N_SLOT);
+}
 
 static void an_expert_is_given_once_it_is_on_the_device(void **state)
 {
@@ -855,6 +882,22 @@ static void a_warm_start_finds_what_was_used_most(void **state)
     assert_int_equal(use(f, 1, 2, -1), 0);
     assert_int_equal(use(f, 0, 3, 1), 0);
     assert_int_equal(experts_counters(f->experts).n_evicted, 0);
+}
+
+static void a_guess_that_was_forgotten_saved_no_read(void **state)
+{
+    struct fixture *f = *state;
+    struct usage past;
+    const int32_t guess = 4;
+    experts_prefetch(f->experts, 0, &guess, 1, false);
+    work_until(f, 1);
+    experts_forget(f->experts);
+    assert_int_equal(usage_create(&past, N_LAYER, N_EXPERT, &f->e), ERR_OK);
+    usage_add(&past, 0, &guess, 1);
+    assert_int_equal(experts_warm(f->experts, &past, &f->e), ERR_OK);
+    usage_close(&past);
+    assert_int_equal(use(f, 0, 4, -1), 0);
+    assert_int_equal(experts_counters(f->experts).n_prefetch_used, 0);
 }
 
 static void memory_that_is_asked_back_is_given(void **state)
@@ -1355,6 +1398,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_good_guess_saves_the_read, open_three, close_fixture),
         cmocka_unit_test_setup_teardown(a_guess_before_any_fetch_is_for_one_token, open_eight, close_fixture),
         cmocka_unit_test_setup_teardown(guesses_are_read_one_by_one_and_kept, open_eight, close_fixture),
+        cmocka_unit_test_setup_teardown(a_guess_names_no_expert_that_is_there_and_none_twice, open_eight,
+                                        close_fixture),
         cmocka_unit_test_setup_teardown(what_arrives_within_a_loop_is_taken_in, open_eight, close_fixture),
         cmocka_unit_test_setup_teardown(a_likely_guess_is_read_at_once, open_eight, close_fixture),
         cmocka_unit_test_setup_teardown(a_wrong_guess_is_not_read_to_the_end, open_shallow, close_fixture),
@@ -1364,6 +1409,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(failed_read_names_layer_and_expert_and_holds_nothing, open_three,
                                         close_fixture),
         cmocka_unit_test_setup_teardown(a_wrong_guess_may_fail_in_silence, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(opening_touches_the_memory_of_open_slots, open_late, close_late),
         cmocka_unit_test_setup_teardown(an_expert_is_given_once_it_is_on_the_device, open_late, close_late),
         cmocka_unit_test_setup_teardown(what_is_there_comes_before_what_is_uploaded, open_late, close_late),
         cmocka_unit_test_setup_teardown(a_guess_is_at_hand_once_it_is_on_the_device, open_late, close_late),
@@ -1384,6 +1430,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(all_experts_are_resident_after_loading, open_large, close_fixture),
         cmocka_unit_test_setup_teardown(failed_load_is_reported, open_all, close_fixture),
         cmocka_unit_test_setup_teardown(a_warm_start_finds_what_was_used_most, open_three, close_fixture),
+        cmocka_unit_test_setup_teardown(a_guess_that_was_forgotten_saved_no_read, open_eight, close_fixture),
         cmocka_unit_test_setup_teardown(memory_that_is_asked_back_is_given, open_all, close_fixture),
         cmocka_unit_test_setup_teardown(work_space_takes_no_slot_that_the_operation_uses, open_all, close_fixture),
         cmocka_unit_test_setup_teardown(work_space_that_no_other_layer_can_give_is_refused, open_all, close_fixture),

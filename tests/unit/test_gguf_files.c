@@ -82,6 +82,11 @@ static void the_writer_reports_its_first_mistake(void **state)
     assert_int_equal(gguf_writer_to_memory(w, &p, &n, &e), ERR_USAGE);
     assert_non_null(strstr(e.text, "alignment 48"));
     gguf_writer_close(&w);
+    assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
+    gguf_writer_set_alignment(w, 4);
+    assert_int_equal(gguf_writer_to_memory(w, &p, &n, &e), ERR_USAGE);
+    assert_non_null(strstr(e.text, "alignment 4: expected a power of two from 8"));
+    gguf_writer_close(&w);
 }
 
 /* Whoever writes the data himself gets the file that the writer would make. */
@@ -119,6 +124,31 @@ static void head_and_places_make_the_same_file(void **state)
     assert_null(head);
     gguf_writer_close(&w[0]);
     gguf_writer_close(&w[1]);
+}
+
+static void a_file_cut_off_before_its_tensors_has_a_header(void **state)
+{
+    struct gguf_writer *w;
+    struct gguf *g;
+    struct err e = {0};
+    static const float x[1000];
+    bool is_header;
+    struct temp_path path = temp_path(&folder, "cut.gguf");
+    assert_int_equal(gguf_writer_create(&w, &e), ERR_OK);
+    gguf_writer_add_tensor(w, "t", 1, (const uint64_t[]){1000}, QUANT_F32, x);
+    assert_int_equal(gguf_writer_save(w, path.s, &e), ERR_OK);
+    gguf_writer_close(&w);
+    assert_int_equal(gguf_open_header(&g, path.s, &is_header, &e), ERR_OK);
+    assert_false(is_header);
+    uint64_t n_bytes = gguf_file_bytes(g, 0);
+    gguf_close(&g);
+    assert_int_equal(truncate(path.s, (off_t)(n_bytes - sizeof x)), 0);
+    assert_int_equal(gguf_open_header(&g, path.s, &is_header, &e), ERR_OK);
+    assert_true(is_header);
+    assert_int_equal(gguf_file_bytes(g, 0), n_bytes);
+    gguf_close(&g);
+    assert_int_equal(gguf_open(&g, path.s, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "tensor \"t\""));
 }
 
 static void a_failed_save_leaves_the_old_file(void **state)
@@ -401,6 +431,7 @@ int main(void)
         cmocka_unit_test(filled_tensors_are_written_in_pieces),
         cmocka_unit_test(the_writer_reports_its_first_mistake),
         cmocka_unit_test(head_and_places_make_the_same_file),
+        cmocka_unit_test(a_file_cut_off_before_its_tensors_has_a_header),
         cmocka_unit_test(a_failed_save_leaves_the_old_file),
         cmocka_unit_test(a_save_into_a_missing_folder_is_an_error),
         cmocka_unit_test(a_split_set_opens_from_any_part),

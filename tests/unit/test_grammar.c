@@ -141,6 +141,9 @@ static const struct text_case schemas[] = {
     {"{\"allOf\": [{\"properties\": {\"a\": {\"minimum\": 3}}}, {\"properties\": {\"a\": {\"type\": \"integer\", "
      "\"maximum\": 4}}}]}",
      {"{\"a\": 3}", "{\"a\": 4}", NULL, "{\"a\": 2}", "{\"a\": 5}", "{\"a\": 3.5}", NULL}},
+    {"{\"$defs\": {\"x\": {\"$anchor\": \"count\", \"type\": \"integer\"}}, \"items\": {\"$ref\": \"#count\"}, "
+     "\"type\": \"array\"}",
+     {"[1, 2]", NULL, "[true]", NULL}},
     {"{\"type\": [\"string\", \"null\"]}", {"null", "\"\"", NULL, "1", NULL}},
 };
 
@@ -161,12 +164,15 @@ static const struct text_case gbnfs[] = {
      {"(((((((((((((((((((((((((((((("
       ")x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x)x",
       NULL, "(((((((((((((((((((((((((((((()y", NULL}},
+    {"root ::= \"a\" + b ? \"c\" {2}\nb ::= \"b\"", {"abcc", "aacc", NULL, "bcc", "abbcc", "ac", NULL}},
     {"root ::= a | a \"b\"\na ::= \"x\"+", {"xx", "xxb", NULL, "b", NULL}},
 };
 
 static const struct text_case regexes[] = {
     {"(ab|c)+\\d{2}", {"ab12", "cab00", NULL, "ab1", "ab123", NULL}},
     {"[^\\n]*", {"", "x\xe2\x82\xac", NULL, "a\nb", "\xe2\x82", NULL}},
+    {"\\u0041\\u{1f600}\\ud83d\\ude00[\\u00e0-\\u00e9]",
+     {"A\xf0\x9f\x98\x80\xf0\x9f\x98\x80\xc3\xa9", NULL, "u0041", "A\xf0\x9f\x98\x80\xf0\x9f\x98\x80\xc3\xaa", NULL}},
     {"^a$", {"a", NULL, "aa", NULL}},
 };
 

@@ -170,6 +170,23 @@ static void parts_find_their_places_again_in_any_order(void **state)
     }
 }
 
+/* Hashes alone would take either part for the parent of both others. */
+static void parts_of_one_hash_are_told_apart_by_their_ends(void **state)
+{
+    const int32_t ids[4] = {1, 2, 3, 4};
+    struct part_tree t = {0};
+    struct part_node *x[4] = {make(KEY, ids, 0, 2), make(KEY, ids, 0, 3), make(KEY, ids, 2, 4), make(KEY, ids, 3, 4)};
+    struct part_node *nodes[4] = {x[0], x[1], x[2], x[3]};
+    for (int i = 0; i < 2; i++) {
+        x[i]->hash = 5;
+        x[2 + i]->hash_before = 5;
+    }
+    assert_int_equal(part_tree_link(&t, nodes, 4), 0);
+    assert_ptr_equal(x[2]->parent, x[0]);
+    assert_ptr_equal(x[3]->parent, x[1]);
+    part_tree_close(&t);
+}
+
 static void the_oldest_leaf_goes_first(void **state)
 {
     struct random r = random_seed(3);
@@ -203,6 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_text_finds_the_part_that_leads_furthest),
         cmocka_unit_test(parts_find_their_places_again_in_any_order),
+        cmocka_unit_test(parts_of_one_hash_are_told_apart_by_their_ends),
         cmocka_unit_test(the_oldest_leaf_goes_first),
     };
     return cmocka_run_group_tests_name("part_tree", tests, NULL, NULL);

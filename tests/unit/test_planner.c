@@ -371,6 +371,25 @@ static void plans_for_shipped_machines_are_these_texts(void **state)
     }
 }
 
+static void only_unknown_speeds_are_null(void **state)
+{
+    const struct plan_facts f = qwen3();
+    const struct machine m = read_machine(shipped[0]);
+    const struct plan_inputs in = {.machine = &m, .facts = &f, .settings = usual(&m)};
+    struct plan p;
+    struct err e;
+    char *text;
+    plan_make(&p, &in);
+    p.decode.ceiling = 0.5;
+    p.decode_one.ceiling = 0;
+    assert_int_equal(plan_json(&p, &in, &text, &e), ERR_OK);
+    const char *ceiling = strstr(text, "\"ceiling\": {");
+    assert_non_null(ceiling);
+    assert_in_range(strstr(ceiling, "\"decode\": 0.5") - ceiling, 1, 20);
+    assert_in_range(strstr(ceiling, "\"decode_one\": null") - ceiling, 20, 60);
+    free(text);
+}
+
 static uint64_t sum_rows(const struct plan *p, const char *tier)
 {
     uint64_t n = 0;
@@ -1065,6 +1084,16 @@ static void the_last_layer_goes_on_with_one_token(void **state)
     assert_within(packed.least_s, t.least_s, 1e-9); /* beside computing, or not */
 }
 
+/* Of 2,000 tokens the first 100 see 1 to 100 positions, the others 100, in however many passes. */
+static void tokens_see_no_more_than_their_window(void **state)
+{
+    const struct plan_facts f = {0};
+    const struct plan_kv kv = {.caches = {{.window = 100, .n_bytes = 1, .n_float = 1}}, .n_cache = 1};
+    const struct ceiling_params p = {.facts = &f, .kv = &kv, .read_per_s = 1e9, .int8_per_s = 1e6, .float_per_s = 1e3};
+    for (int64_t n_pass = 50; n_pass <= 2000; n_pass *= 2)
+        assert_within(ceiling_prompt(&p, 0, 2000, n_pass).part_s[PART_STATE], 5.05 + 190, 1e-4);
+}
+
 /* A layer's reads go on beside the one before; two layers' part of the shorter of both times is not hidden. */
 static void computing_hides_reads_of_prompts(void **state)
 {
@@ -1265,6 +1294,7 @@ int main(void)
         cmocka_unit_test(published_tiers_are_below_their_ceilings_and_inside_the_band),
         cmocka_unit_test(measured_shares_of_choices_go_before_what_a_plan_finds),
         cmocka_unit_test(plans_for_shipped_machines_are_these_texts),
+        cmocka_unit_test(only_unknown_speeds_are_null),
         cmocka_unit_test(plans_of_other_divisions_are_these_texts),
         cmocka_unit_test(cards_that_divide_layers_are_planned_together),
         cmocka_unit_test(shares_and_thresholds_have_their_direction),
@@ -1287,6 +1317,7 @@ int main(void)
         cmocka_unit_test(misses_follow_counts_of_earlier_runs),
         cmocka_unit_test(products_are_as_fast_as_those_of_their_type),
         cmocka_unit_test(the_last_layer_goes_on_with_one_token),
+        cmocka_unit_test(tokens_see_no_more_than_their_window),
         cmocka_unit_test(computing_hides_reads_of_prompts),
         cmocka_unit_test(ranks_wait_for_the_one_with_most),
         cmocka_unit_test(caches_spare_memory),

@@ -332,6 +332,22 @@ static void usage_comes_back_from_its_file(void **state)
     assert_non_null(strstr(e.text, "counts, line"));
 }
 
+static void counts_of_one_digit_are_long_enough(void **state)
+{
+    struct usage u, v;
+    struct err e;
+    char text[4096];
+    FILE *f = fmemopen(text, sizeof text, "wb");
+    assert_non_null(f);
+    assert_int_equal(usage_create(&u, 2, 500, &e), ERR_OK);
+    usage_print(&u, 0xfeed, f);
+    size_t n = (size_t)ftell(f);
+    fclose(f);
+    assert_int_equal(usage_parse(&v, text, n, "counts", 0xfeed, 2, 500, &e), ERR_OK);
+    usage_close(&v);
+    usage_close(&u);
+}
+
 static void broken_usage_is_refused(void **state)
 {
     static const char *const bad[] = {
@@ -368,6 +384,7 @@ int main(void)
         cmocka_unit_test(the_optimum_is_what_trying_everything_finds),
         cmocka_unit_test(budgets_are_kept_and_used_up),
         cmocka_unit_test(usage_comes_back_from_its_file),
+        cmocka_unit_test(counts_of_one_digit_are_long_enough),
         cmocka_unit_test(broken_usage_is_refused),
     };
     return cmocka_run_group_tests_name("policy", tests, NULL, NULL);

@@ -455,10 +455,10 @@ static void runs_with_as_many_threads_and_tokens_count_more(void **state)
 
 static void above_the_ceiling_is_told_and_does_not_count(void **state)
 {
-    struct receipt list[] = {some(0.5, 0, REGIME_RAM), some(1.3, 0, REGIME_RAM)};
-    struct calibration c = calibrate(list, 2, here);
+    struct receipt list[] = {some(0.5, 0, REGIME_RAM), some(1.3, 0, REGIME_RAM), some(1.2, 0, REGIME_RAM)};
+    struct calibration c = calibrate(list, 3, here);
     assert_near(c.share, 0.5);
-    assert_int_equal(c.n_above, 1);
+    assert_int_equal(c.n_above, 2);
     assert_false(receipts_calibrate(list + 1, 1, &here, &c));
     assert_int_equal(c.n_above, 1);
     assert_near(receipt_share(&list[1], SPEED_PREFILL), 1.3);

@@ -78,6 +78,9 @@ static void draws_follow_the_probabilities(void **state)
     float logits[N_SMALL];
     logits_of(probability, logits);
     check_shares(plain(), logits, probability);
+    for (int i = 0; i < N_SMALL; i++)
+        logits[i] -= 2000; /* powers of these alone would all be 0 */
+    check_shares(plain(), logits, probability);
 }
 
 static void temperature_sharpens_and_flattens(void **state)
@@ -156,6 +159,8 @@ static void min_p_drops_what_is_far_below_the_likeliest(void **state)
     check_shares(p, logits, (double[]){0.10, 0, 0.20, 0, 0, 0.40, 0, 0.16});
     p.min_p = 1;
     check_shares(p, logits, (double[]){0, 0, 0, 0, 0, 1, 0, 0});
+    const float first[N_SMALL] = {5, 4, 3, 2, 1, 0, -1, -2};
+    check_shares(p, first, (double[]){1, 0, 0, 0, 0, 0, 0, 0});
 }
 
 static void top_p_is_a_share_of_what_min_p_has_not_filtered(void **state)

@@ -389,6 +389,18 @@ static void open_recurrent_pool(struct state_fixture *t, int n_page, int n_check
     open_pool_of(t, &n_page);
 }
 
+static void a_checkpoint_holds_what_its_text_needs_to_go_back_there(void **state)
+{
+    struct state_fixture *t = *state;
+    add_attention(t, 0);
+    add_attention(t, 100);
+    add_recurrent(t);
+    open_pool(t);
+    size_t window = (size_t)window_pages(&t->pool->kinds[1]) * page_bytes(t, 1);
+    assert_true(window > 0);
+    assert_int_equal(state_pool_checkpoint_bytes(t->pool), window + page_bytes(t, 2)); /* none of the whole cache */
+}
+
 static void a_checkpoint_goes_with_the_last_text_that_knows_it(void **state)
 {
     struct state_fixture *t = *state;
@@ -503,6 +515,7 @@ int main(void)
         TEST(free_pages_of_one_kind_make_room_for_another),
         TEST(a_limit_on_memory_is_a_full_pool),
         TEST(half_a_page_is_none),
+        TEST(a_checkpoint_holds_what_its_text_needs_to_go_back_there),
         TEST(a_checkpoint_goes_with_the_last_text_that_knows_it),
         TEST(a_full_budget_costs_the_least_useful),
         TEST(old_and_large_checkpoints_are_worth_less),

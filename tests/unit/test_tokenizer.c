@@ -224,6 +224,22 @@ static void specials_need_asking_and_user_defined_do_not(void **state)
     tokenizer_close(&t);
 }
 
+static void the_longest_of_overlapping_specials_is_taken_first(void **state)
+{
+    struct err e = {0};
+    struct small_vocab v;
+    struct tokenizer *t;
+    assert_int_equal(small_begin(&v, "gpt2", "gpt-2", &e), ERR_OK);
+    small_add_bytes(&v);
+    int32_t ab = small_add(&v, "ab", SMALL_USER_DEFINED, 0), bcd = small_add(&v, "bcd", SMALL_USER_DEFINED, 0);
+    int32_t de = small_add(&v, "de", SMALL_USER_DEFINED, 0);
+    gguf_writer_add_strings(v.w, "tokenizer.ggml.merges", NULL, 0);
+    assert_int_equal(small_open(&v, &t, &e), ERR_OK);
+    expect(t, "abcde", 0, 'a', bcd, 'e');
+    expect(t, "abde", 0, ab, de);
+    tokenizer_close(&t);
+}
+
 /* Ids of the SentencePiece vocabularies: unknown, BOS, EOS, 256 bytes, then these. */
 enum { SP_UNK, SP_BOS, SP_EOS, SP_BYTES, SP_MARK = SP_BYTES + 256, SP_A, SP_B, SP_AB, SP_MARK_A, SP_BA, SP_SIGN, SP_N };
 
@@ -411,6 +427,27 @@ static void tiny_aya_keeps_marks_and_slashes(void **state)
     expect(t, "a\u0301", 0, A_MARK);
     expect(t, "1./", 0, '1', DOT_SLASH);
     tokenizer_close(&t);
+}
+
+/* A merge of a letter and a Chinese character's first byte joins only where one piece has both. */
+static void rules_that_name_scripts_split_before_them(void **state)
+{
+    static const char *const names[] = {"gpt-2", "kimi-k2", "deepseek-llm", "deepseek-coder", "deepseek-v3", "afmoe"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct err e = {0};
+        struct small_vocab v;
+        struct tokenizer *t;
+        assert_int_equal(small_begin(&v, "gpt2", names[i], &e), ERR_OK);
+        small_add_bytes(&v);
+        int32_t both = small_add(&v, "a\u00e4", SMALL_NORMAL, 0);
+        MERGES(&v, "a \u00e4");
+        assert_int_equal(small_open(&v, &t, &e), ERR_OK);
+        if (i == 0)
+            expect(t, "a\u4e2d", 0, both, 0xb8, 0xad);
+        else
+            expect(t, "a\u4e2d", 0, 'a', 0xe4, 0xb8, 0xad);
+        tokenizer_close(&t);
+    }
 }
 
 static void every_rule_keeps_every_byte(void **state)
@@ -669,6 +706,7 @@ int main(void)
         cmocka_unit_test(merges_build_on_those_before),
         cmocka_unit_test(whole_words_beat_merges_where_the_rule_says_so),
         cmocka_unit_test(specials_need_asking_and_user_defined_do_not),
+        cmocka_unit_test(the_longest_of_overlapping_specials_is_taken_first),
         cmocka_unit_test(special_tokens_come_from_trusted_text_alone),
         cmocka_unit_test(user_defined_tokens_that_part_messages_need_trust),
         cmocka_unit_test(control_tokens_are_not_made_of_pieces),
@@ -677,6 +715,7 @@ int main(void)
         cmocka_unit_test(splits_follow_each_rule),
         cmocka_unit_test(digits_are_grouped_from_the_right),
         cmocka_unit_test(tiny_aya_keeps_marks_and_slashes),
+        cmocka_unit_test(rules_that_name_scripts_split_before_them),
         cmocka_unit_test(every_rule_keeps_every_byte),
         cmocka_unit_test(long_words_take_n_log_n),
         cmocka_unit_test(best_score_joins_first),

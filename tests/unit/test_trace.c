@@ -182,6 +182,35 @@ static void groups_do_not_meddle_with_each_other(void **state)
     trace_close(&part[1]);
 }
 
+/* Each of two groups has two slots; a token chooses another expert in each layer. */
+static void experts_move_into_a_cache_after_the_token_that_missed_them(void **state)
+{
+    static const struct {
+        int64_t n_tok, most_moves;
+        uint64_t n_hit, n_moved;
+    } cases[] = {
+        {3, 0, 0, 0}, {3, 1, 3, 2}, /* the second layer's expert moves a token later */
+        {3, 2, 4, 2}, {5, 2, 4, 6}, /* the fourth token's find a free slot, the fifth's replace the first's */
+        {6, 2, 5, 7},
+    };
+    const struct trace_layer both[2] = {{.n_expert = 4, .n_used = 1, .slot_bytes = 1, .group = 0},
+                                        {.n_expert = 4, .n_used = 1, .slot_bytes = 1, .group = 1}};
+    const int32_t ids[2][6] = {{0, 0, 0, 1, 2, 0}, {3, 3, 3, 2, 1, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct trace t;
+        struct replay r;
+        struct err e;
+        assert_int_equal(trace_create(&t, both, 2, &e), ERR_OK);
+        for (int l = 0; l < 2; l++)
+            assert_int_equal(trace_add(&t, l, ids[l], cases[i].n_tok, &e), ERR_OK);
+        assert_int_equal(trace_replay_cache(&t, POLICY_LRU, 0.5, cases[i].most_moves, &r, &e), ERR_OK);
+        assert_int_equal(r.n_all, 2 * cases[i].n_tok);
+        assert_int_equal(r.n_hit, cases[i].n_hit);
+        assert_int_equal(r.n_moved, cases[i].n_moved);
+        trace_close(&t);
+    }
+}
+
 /* Of four experts each token takes one: pairs of like choices, so that neighbours share and others don't. */
 static void tokens_that_choose_alike_share_experts(void **state)
 {
@@ -211,6 +240,7 @@ int main(void)
         cmocka_unit_test(thousands_of_chosen_experts_are_read_and_replayed),
         cmocka_unit_test(reading_takes_time_by_the_file),
         cmocka_unit_test(groups_do_not_meddle_with_each_other),
+        cmocka_unit_test(experts_move_into_a_cache_after_the_token_that_missed_them),
         cmocka_unit_test(tokens_that_choose_alike_share_experts),
     };
     return cmocka_run_group_tests_name("trace", tests, NULL, NULL);
