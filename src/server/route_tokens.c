@@ -30,11 +30,16 @@ static json_t *piece_of(const moebius_vocab *vocab, int32_t id)
     return json_pack("{s:i, s:o}", "id", (int)id, "piece", text ? text : writer_byte_list(piece, n));
 }
 
+static bool is_missing(const json_t *value)
+{
+    return !value || json_is_null(value);
+}
+
 /* What a flag says, or what it says when it is missing. */
 static bool flag(const json_t *body, const char *name, bool otherwise)
 {
     const json_t *value = json_object_get(body, name);
-    return value && !json_is_null(value) ? json_is_true(value) : otherwise;
+    return is_missing(value) ? otherwise : json_is_true(value);
 }
 
 /* `content` is in llama.cpp's form, `prompt` in that of vLLM's server, where the token that begins a text is added
@@ -46,7 +51,7 @@ static err_code tokenize(struct call *c, struct served_model *m, struct err *e)
     int32_t *ids;
     size_t n;
     const json_t *content = json_object_get(body, "content"), *prompt = json_object_get(body, "prompt");
-    bool is_prompt = !content && prompt, with_pieces = flag(body, "with_pieces", false);
+    bool is_prompt = is_missing(content) && !is_missing(prompt), with_pieces = flag(body, "with_pieces", false);
     const json_t *text = is_prompt ? prompt : content;
     if (!json_is_string(text))
         return err_set(e, ERR_USAGE, "%s: expected a string", is_prompt ? "prompt" : "content");
@@ -122,11 +127,13 @@ static json_t *special_token(const moebius_vocab *vocab, int32_t id)
 /* As vLLM's server has it, for clients that count tokens and apply the template themselves. */
 static err_code tokenizer_info(struct call *c, struct served_model *m, struct err *e)
 {
-    return reply(c, json_pack("{s:o, s:o, s:b, s:s?, s:I}", "bos_token",
+    const char *tmpl = moebius_vocab_template(m->vocab, NULL);
+    return reply(c, json_pack("{s:o, s:o, s:b, s:o, s:I}", "bos_token",
                               special_token(m->vocab, moebius_token_bos(m->vocab)), "eos_token",
                               special_token(m->vocab, moebius_token_eos(m->vocab)), "add_bos_token",
-                              moebius_vocab_adds_bos(m->vocab), "chat_template", moebius_vocab_template(m->vocab, NULL),
-                              "model_max_length", (json_int_t)texts_n_ctx(m->texts)));
+                              moebius_vocab_adds_bos(m->vocab), "chat_template",
+                              tmpl ? json_text(tmpl, strlen(tmpl)) : json_null(), "model_max_length",
+                              (json_int_t)texts_n_ctx(m->texts)));
 }
 
 void route_tokenizer_info(struct call *c)
