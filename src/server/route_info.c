@@ -1,6 +1,7 @@
 /* Routes that describe the server. Each function answers at once. */
 #include <string.h>
 
+#include "base/json_text.h"
 #include "server/call.h"
 #include "server/routes.h"
 
@@ -25,12 +26,12 @@ void route_props(struct call *c)
 {
     struct served_model *m = models_current(c->server->models);
     const struct model_view view = models_look(m);
-    const char *slash = strrchr(m->path, '/');
+    const char *slash = strrchr(m->path, '/'), *file = slash ? slash + 1 : m->path;
     call_json(c, 200,
-              json_pack("{s:{s:I, s:{}}, s:I, s:s, s:s, s:s, s:b, s:{s:b, s:b}}", "default_generation_settings",
+              json_pack("{s:{s:I, s:{}}, s:I, s:s, s:o, s:s, s:b, s:{s:b, s:b}}", "default_generation_settings",
                         "n_ctx", (json_int_t)view.facts.n_ctx, "params", "total_slots",
                         (json_int_t)c->server->options->models.texts.n_texts, "model_alias", m->name, "model_path",
-                        slash ? slash + 1 : m->path, "build_info", moebius_version(), "is_sleeping",
+                        json_text(file, strlen(file)), "build_info", moebius_version(), "is_sleeping",
                         view.state == SERVED_UNLOADED, "modalities", "vision", 0, "audio", 0));
 }
 

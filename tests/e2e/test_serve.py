@@ -1016,6 +1016,9 @@ def test_models_are_loaded_and_unloaded_when_told_to():
         assert [status(s, name) for name in ("a", "b", "broken")] == 3 * [{"value": "unloaded"}]
         assert "not loaded" in change(s, "unload", "a", 400)
         before = resident_bytes(s)
+        change(s, "load", "\\xff")
+        wait_for_status(s, "\\xff", "loaded")
+        assert s.json("/props")["model_path"] == "\ufffd.gguf"
         for name in "a", "b", "a":
             change(s, "load", name)
             wait_for_status(s, name, "loaded")
