@@ -340,12 +340,31 @@ static unsigned long long announced_length(const struct exchange *own)
     return text && sscanf(text, "%llu", &n) == 1 ? n : 0;
 }
 
+static enum MHD_Result count_length(void *user, enum MHD_ValueKind kind, const char *name, const char *value)
+{
+    int *n = user;
+    *n += !strcasecmp(name, "Content-Length") || !strcasecmp(name, "Transfer-Encoding");
+    return MHD_YES;
+}
+
+/* Whether a header says more than once how long the body is. A proxy may believe another of these than libmicrohttpd
+ * does, and what is body to one of them would be a request to the other. */
+static bool is_ambiguous(const struct exchange *own)
+{
+    int n = 0;
+    MHD_get_connection_values(own->connection, MHD_HEADER_KIND, count_length, &n);
+    return n > 1;
+}
+
 static enum MHD_Result begin(struct exchange *own)
 {
     struct http *h = own->http;
     const char *expect = http_header(&own->x, "Expect");
     if (atomic_load(&h->stops)) {
         refuse(own, MHD_HTTP_SERVICE_UNAVAILABLE, ERR_CANCELLED, "the server is ending", 0);
+        own->x.reply.closes = true;
+    } else if (is_ambiguous(own)) {
+        refuse(own, MHD_HTTP_BAD_REQUEST, ERR_USAGE, "the header has more than one length of the body", 0);
         own->x.reply.closes = true;
     } else {
         own->is_wanted = h->app.begin(h->app.user, &own->x);

@@ -25,7 +25,9 @@ static err_code check_length(struct job *job, size_t i, struct err *e)
         err_prefix(e, "prompt[%zu]", i);
     if (!job->stream || !job->protocol->overflows_in_stream)
         return e->code;
+    pthread_mutex_lock(&job->lock); /* job_tick may look at it already */
     job->error = *e;
+    pthread_mutex_unlock(&job->lock);
     return ERR_OK;
 }
 

@@ -65,12 +65,12 @@ void route_props(struct call *c)
 {
     struct served_model *m = models_current(c->server->models);
     const struct model_view view = models_look(m);
-    const char *slash = strrchr(m->path, '/');
+    const char *slash = strrchr(m->path, '/'), *file = slash ? slash + 1 : m->path;
     json_t *props =
-        json_pack("{s:{s:I, s:o}, s:I, s:s, s:s, s:s, s:b, s:b, s:b, s:b, s:{s:b, s:b, s:b}}",
+        json_pack("{s:{s:I, s:o}, s:I, s:s, s:o, s:s, s:b, s:b, s:b, s:b, s:{s:b, s:b, s:b}}",
                   "default_generation_settings", "n_ctx", (json_int_t)view.facts.n_ctx, "params", default_params(),
                   "total_slots", (json_int_t)c->server->options->models.texts.n_texts, "model_alias", m->name,
-                  "model_path", slash ? slash + 1 : m->path, "build_info", moebius_version(), "is_sleeping",
+                  "model_path", json_text(file, strlen(file)), "build_info", moebius_version(), "is_sleeping",
                   view.state == SERVED_UNLOADED, "endpoint_slots", 1, "endpoint_metrics", 1, "endpoint_props", 0,
                   "modalities", "vision", 0, "video", 0, "audio", 0);
     (void)models_peek(m, add_template, props);

@@ -30,11 +30,16 @@ static json_t *piece_of(const moebius_vocab *vocab, int32_t id)
     return json_pack("{s:i, s:o}", "id", (int)id, "piece", text ? text : writer_byte_list(piece, n));
 }
 
+static bool is_missing(const json_t *value)
+{
+    return !value || json_is_null(value);
+}
+
 /* What a flag says, or what it says when it is missing. */
 static bool flag(const json_t *body, const char *name, bool otherwise)
 {
     const json_t *value = json_object_get(body, name);
-    return value && !json_is_null(value) ? json_is_true(value) : otherwise;
+    return is_missing(value) ? otherwise : json_is_true(value);
 }
 
 /* `content` is in llama.cpp's form, `prompt` in that of vLLM's server, where the token that begins a text is added
@@ -46,7 +51,7 @@ static err_code tokenize(struct call *c, struct served_model *m, struct err *e)
     int32_t *ids;
     size_t n;
     const json_t *content = json_object_get(body, "content"), *prompt = json_object_get(body, "prompt");
-    bool is_prompt = !content && prompt, with_pieces = flag(body, "with_pieces", false);
+    bool is_prompt = is_missing(content) && !is_missing(prompt), with_pieces = flag(body, "with_pieces", false);
     const json_t *text = is_prompt ? prompt : content;
     if (!json_is_string(text))
         return err_set(e, ERR_USAGE, "%s: expected a string", is_prompt ? "prompt" : "content");

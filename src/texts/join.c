@@ -63,6 +63,7 @@ static void note_full(struct texts *x)
 static void suspend(struct texts *x, struct text *t)
 {
     texts_take_out(x, t);
+    prefix_set(&x->index, &t->entry, t->ids, t->n_ids); /* guesses may have come true before the pass failed */
     prefix_unlist(&x->index, &t->entry);
     moebius_session_close(&t->session);
     turns_add(&x->waiting, t);

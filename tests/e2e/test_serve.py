@@ -604,6 +604,18 @@ def test_bodies_that_are_refused():
         assert ids_of(s, "The dog", 10) == generated_ids("The dog", 10)
 
 
+def test_a_body_of_two_lengths_is_no_second_request():
+    hidden = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with Server() as s:
+        for path in b"POST /v1/completions", b"GET /health":
+            for header in b"Content-Length: 0\r\nContent-Length: %d" % len(hidden), b"Content-Length: 5\r\nTransfer-Encoding: chunked":
+                with s.socket() as c:
+                    c.sendall(path + b" HTTP/1.1\r\nHost: localhost\r\n" + header + b"\r\n\r\n" +
+                              (b"0\r\n\r\n" if b"chunked" in header else b"") + hidden)
+                    answer = c.makefile("rb").read()  # to the end
+                assert answer.startswith(b"HTTP/1.1 400 ") and answer.count(b"HTTP/1.1") == 1, answer
+
+
 def test_long_bodies():
     with Server("--max-body", "1M") as s:
         def send(n, expect=""):
@@ -1020,6 +1032,9 @@ def test_models_are_loaded_and_unloaded_when_told_to():
         assert [status(s, name) for name in ("a", "b", "broken")] == 3 * [{"value": "unloaded"}]
         assert "not loaded" in change(s, "unload", "a", 400)
         before = resident_bytes(s)
+        change(s, "load", "\\xff")
+        wait_for_status(s, "\\xff", "loaded")
+        assert s.json("/props")["model_path"] == "\ufffd.gguf"
         for name in "a", "b", "a":
             change(s, "load", name)
             wait_for_status(s, name, "loaded")

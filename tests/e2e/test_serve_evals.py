@@ -186,6 +186,7 @@ def test_the_tokenizer_is_offered_as_clients_look_for_it():
         assert answer["count"] == len(answer["tokens"]) and answer["max_model_len"] == 512
         assert answer["tokens"] == s.json("/tokenize", {"content": CONTEXTS[0]})["tokens"]
         assert Harness(s).decode(answer["tokens"]) == CONTEXTS[0]
+        assert s.json("/tokenize", {"prompt": CONTEXTS[0], "content": None})["tokens"] == answer["tokens"]
         assert len(Harness(s).encode("<|endoftext|>")) == 1
         assert "prompt: expected a string" in str(s.json("/tokenize", {"prompt": [1]}, status=400))
         assert "content: expected a string" in str(s.json("/tokenize", {}, status=400))

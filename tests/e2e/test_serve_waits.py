@@ -137,6 +137,15 @@ def error_of(path, text):
     return last["error"] if path.startswith("/api/") else last["error"]["message"]
 
 
+def test_a_prompt_that_is_too_long_is_told_in_the_stream_beside_ticks():
+    """Tokenising takes longer than a tick, so that ThreadSanitizer sees both."""
+    body = {"input": "word " * 100000, "stream": True, "max_output_tokens": 2}
+    with SlowServer() as s:
+        threading.Thread(target=s.load).start()
+        status, _, text = s.ask("POST", "/v1/responses", {**body, "model": "a"})
+        assert status == 200 and "prompt is too long" in error_of("/v1/responses", text), (status, text[-500:])
+
+
 def test_streams_hear_pings_while_their_model_is_loaded_and_then_the_answer():
     with SlowServer("--ctx", "100") as s:
         clients = [Client(s, path, question(path)) for path in PINGS]
