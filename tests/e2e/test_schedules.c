@@ -1,6 +1,6 @@
-/* Random schedules of many texts: chunks, joins, leaves, forks, going back, drafts that are rejected, in batches of up
- * to 16 sessions, on one device or with the experts divided among up to three, or in a cache and on up to two. Each
- * text's logits must be, to the bit, those that it has alone, fed in one piece. usage: test_schedules
+/* Random schedules of many texts: chunks, joins, leaves, forks, going back, parking, drafts that are rejected, in
+ * batches of up to 16 sessions, on one device or with the experts divided among up to three, or in a cache and on up to
+ * two. Each text's logits must be, to the bit, those that it has alone, fed in one piece. usage: test_schedules
  * FOLDER-OF-MODELS|MODEL.gguf... ; MOEBIUS_SCHEDULES: how many for each model (1; with sanitizers, of a folder, every
  * other model without it); MOEBIUS_SEED: the first one's. */
 #include <glob.h>
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/crc32c.h"
 #include "base/random.h"
@@ -38,7 +39,7 @@ struct schedule {
     int n_text;
     struct line *lines; /* [MAX_LINES] */
     int n_line;
-    int n_seen, n_draft, n_fork, n_back, n_guess;
+    int n_seen, n_draft, n_fork, n_back, n_park, n_guess;
 };
 
 static void die(const struct schedule *s, const char *what)
@@ -138,6 +139,40 @@ static void go_back(struct schedule *s)
     if (below(s, 2))
         t->line = new_line(s, t->line, to);
     s->n_back++;
+}
+
+/* A new session has what another saved. */
+static moebius_session *save_and_load(const struct schedule *s, moebius_session *from, moebius_error *error)
+{
+    moebius_session *to;
+    char path[] = "/tmp/moebius-schedule-XXXXXX";
+    const moebius_session_options o = {.n_ctx = N_CTX, .n_batch = 512, .kv = s->kv};
+    int fd = mkstemp(path);
+    if (fd < 0)
+        die(s, path);
+    close(fd);
+    if (moebius_session_save(from, path, error) != MOEBIUS_OK ||
+        moebius_session_open(&to, s->engine, &o, error) != MOEBIUS_OK ||
+        moebius_session_load(to, path, error) != MOEBIUS_OK)
+        die(s, error->text);
+    unlink(path);
+    return to;
+}
+
+/* Moves a text's state out of the engine's memory until it is used again, or into another session by a file. */
+static void park(struct schedule *s)
+{
+    moebius_error error;
+    struct text *t = &s->texts[below(s, s->n_text)];
+    if (below(s, 2)) {
+        if (moebius_session_park(t->session, NULL, &error) != MOEBIUS_OK)
+            die(s, error.text);
+    } else {
+        moebius_session *loaded = save_and_load(s, t->session, &error);
+        moebius_session_close(&t->session);
+        t->session = loaded;
+    }
+    s->n_park++;
 }
 
 /* Guesses how some texts go on, of which nothing remains. */
@@ -350,7 +385,9 @@ static void run_schedule(const char *path, uint64_t seed)
             fork_text(&s);
         else if (what == 3)
             go_back(&s);
-        else if (what == 4 && moebius_has_mtp(s.engine))
+        else if (what == 4)
+            park(&s);
+        else if (what == 5 && moebius_has_mtp(s.engine))
             guess(&s);
         else
             run_batch(&s, parts);
@@ -364,10 +401,10 @@ static void run_schedule(const char *path, uint64_t seed)
     for (int i = 0; i < s.n_line; i++)
         check_line(&s, alone, i);
     printf("%s: seed %llu: %d threads, devices %s, %s, experts %s, cache %d: %d logits, %d forks, %d times back, %d "
-           "drafts, %d guesses\n",
+           "times parked, %d drafts, %d guesses\n",
            path, (unsigned long long)seed, n_threads, devices[which] ? devices[which] : "one",
            devices[which] ? split : "whole", is_streaming ? "25%" : "all", (int)s.kv, s.n_seen, s.n_fork, s.n_back,
-           s.n_draft, s.n_guess);
+           s.n_park, s.n_draft, s.n_guess);
     moebius_engine_close(&alone);
     moebius_engine_close(&s.engine);
     free(s.lines);
