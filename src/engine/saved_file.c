@@ -124,8 +124,8 @@ err_code saved_check_header(const moebius_session *s, const struct saved_header 
     TRY(engine_fingerprint(s->engine, &fingerprint, e));
     if (h->fingerprint == fingerprint && h->n_layer != m->n_layer)
         return err_set(e, ERR_USAGE,
-                       "%s: saved with %lld layers for multi-token prediction, and this session has %lld: they must be "
-                       "the same",
+                       "%s: saved with %lld of the model's layers for multi-token prediction, and this session has "
+                       "%lld: they must be the same",
                        path, (long long)h->n_layer - (long long)m->n_trunk, (long long)m->mtp.n);
     if (strncmp(h->arch, m->arch, sizeof h->arch) != 0 || h->n_layer != m->n_layer || h->n_embd != m->n_embd ||
         h->n_vocab != m->n_vocab || h->fingerprint != fingerprint)

@@ -315,6 +315,11 @@ bool models_peek(struct served_model *m, void (*look)(void *user, const struct s
     return is_ready;
 }
 
+const char *models_template(const struct served_model *m)
+{
+    return m->tmpl ? moebius_template_source(m->tmpl) : moebius_vocab_template(m->vocab, NULL);
+}
+
 const char *models_state_name(enum served_state state)
 {
     switch (state) {

@@ -163,6 +163,8 @@ struct model_view models_look(struct served_model *m);
 /* Calls `look` if the model is ready; it may read what is valid as long as somebody has taken the model, and must not
  * wait. Whether it was called. */
 bool models_peek(struct served_model *m, void (*look)(void *user, const struct served_model *m), void *user);
+/* The text of a loaded model's template, also of one that could not be parsed; NULL: it has none. */
+const char *models_template(const struct served_model *m);
 const char *models_state_name(enum served_state state); /* "ready" */
 
 /* Somebody begins or stops watching the experts; pictures are made only while somebody watches. */

@@ -53,7 +53,7 @@ static json_t *token_text(const moebius_vocab *vocab, int32_t id)
 /* What clients need that apply the template themselves. */
 static void add_template(void *props, const struct served_model *m)
 {
-    const char *source = m->tmpl ? moebius_template_source(m->tmpl) : "";
+    const char *tmpl = models_template(m), *source = tmpl ? tmpl : "";
     json_t *more = json_pack("{s:o, s:o, s:o}", "chat_template", json_text(source, strlen(source)), "bos_token",
                              token_text(m->vocab, moebius_token_bos(m->vocab)), "eos_token",
                              token_text(m->vocab, moebius_token_eos(m->vocab)));

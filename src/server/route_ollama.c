@@ -70,7 +70,7 @@ static err_code show(struct call *c, struct served_model *m, struct err *e)
 {
     char key[128], parameters[64];
     const struct model_view view = models_look(m);
-    const char *own = moebius_vocab_template(m->vocab, NULL), *tmpl = own ? own : "";
+    const char *source = models_template(m), *tmpl = source ? source : "";
     snprintf(key, sizeof key, "%s.context_length", view.facts.arch);
     snprintf(parameters, sizeof parameters, "num_ctx %lld", (long long)view.facts.n_ctx);
     json_t *all = entry(m, &view);

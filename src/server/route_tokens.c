@@ -127,7 +127,7 @@ static json_t *special_token(const moebius_vocab *vocab, int32_t id)
 /* As vLLM's server has it, for clients that count tokens and apply the template themselves. */
 static err_code tokenizer_info(struct call *c, struct served_model *m, struct err *e)
 {
-    const char *source = m->tmpl ? moebius_template_source(m->tmpl) : NULL;
+    const char *source = models_template(m);
     return reply(c, json_pack("{s:o, s:o, s:b, s:o, s:I}", "bos_token",
                               special_token(m->vocab, moebius_token_bos(m->vocab)), "eos_token",
                               special_token(m->vocab, moebius_token_eos(m->vocab)), "add_bos_token",
