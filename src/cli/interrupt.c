@@ -18,7 +18,7 @@ static void end_read_soon(int number)
 /* Ends the program as the signal would, without unfinished files. */
 static void end_program(int number)
 {
-    output_files_remove();
+    output_files_remove(); /* NOLINT: handlers may call it */
     signal(number, SIG_DFL);
     raise(number);
 }
