@@ -42,7 +42,7 @@ struct schedule {
     int n_seen, n_draft, n_fork, n_back, n_park, n_guess;
 };
 
-static void die(const struct schedule *s, const char *what)
+static _Noreturn void die(const struct schedule *s, const char *what)
 {
     fprintf(stderr, "%s: seed %llu: %s\n", s->path, (unsigned long long)s->seed, what);
     exit(1);
