@@ -178,8 +178,8 @@ typedef struct moebius_engine_options {
     /* Measure how long operations take on GPUs (moebius_engine_op_stats), with a timestamp per dispatch, which costs a
      * little time. */
     bool time_gpus;
-    /* Also load the model's layer for multi-token prediction, if the file has one that can be used (moebius_has_mtp),
-     * for moebius_guess_batch. It takes memory like the other layers, and a few more products per token. */
+    /* Also load the model's layers for multi-token prediction, if the file has some that can be used (moebius_has_mtp),
+     * for moebius_guess_batch. They take memory like the other layers, and a few more products per token. */
     bool mtp;
 } moebius_engine_options;
 
@@ -197,7 +197,7 @@ MOEBIUS_API int moebius_n_threads(const moebius_engine *engine);       /* of all
 MOEBIUS_API int moebius_n_memory_node(const moebius_engine *engine);   /* nodes that have threads: 1 or more */
 MOEBIUS_API const char *moebius_arch(const moebius_engine *engine);    /* the file's general.architecture; borrowed */
 MOEBIUS_API int64_t moebius_n_layer(const moebius_engine *engine);     /* of the forward pass */
-MOEBIUS_API bool moebius_has_mtp(const moebius_engine *engine);   /* the layer for multi-token prediction is loaded */
+MOEBIUS_API bool moebius_has_mtp(const moebius_engine *engine);   /* layers for multi-token prediction are loaded */
 MOEBIUS_API int64_t moebius_n_embd(const moebius_engine *engine); /* the width of the residual stream */
 MOEBIUS_API int64_t moebius_engine_sort_cutoff(const moebius_engine *engine); /* the one in force */
 
@@ -700,7 +700,7 @@ typedef struct moebius_guess_item {
     size_t *n;                /* receives their number */
 } moebius_guess_item;
 
-/* Guesses how sessions continue, with the model's layer for multi-token prediction (moebius_has_mtp, else
+/* Guesses how sessions continue, with the model's layers for multi-token prediction (moebius_has_mtp, else
  * MOEBIUS_USAGE). Evaluate the guesses as drafts with the token before them. Sessions do not change. Guesses may depend
  * on whether sessions were forked, parked or loaded; logits never do. There are no guesses if the state has no room for
  * them. L. Gloeckle et al., arXiv:2404.19737; DeepSeek-AI, arXiv:2412.19437. */

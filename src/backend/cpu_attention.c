@@ -13,11 +13,12 @@
 _Static_assert((int)ATTENTION_BLOCK == (int)KERNEL_ATTN_BLOCK, "a page is a block of the kernels");
 _Static_assert((int)ATTENTION_SPAN % (int)KERNEL_ATTN_BLOCK == 0, "spans are whole blocks");
 
-/* A task has at most TASK_QUERIES queries, for which each block of the cache is decoded once, of at most TASK_HEADS
- * query heads: where a KV head serves more heads (in latent attention it serves all) several tasks share them. Where
- * there are fewer tasks than TASKS_PER_THREAD for each thread, they have fewer queries, down to FEWEST_QUERIES; if they
- * are single tokens, each span of a token is a task. */
-enum { TASK_QUERIES = 256, FEWEST_QUERIES = 64, TASK_HEADS = 16, TASKS_PER_THREAD = 4 };
+/* A block of the cache is decoded once for all queries of a task. These are at most TASK_QUERIES, as many as TASK_BYTES
+ * hold with their results (half of a second-level cache of 512 KiB), of at most TASK_HEADS query heads: where a KV head
+ * serves more heads (in latent attention it serves all) several tasks share them. Where there would be fewer tasks than
+ * TASKS_PER_THREAD for each thread, they have fewer queries. Neither makes them fewer than FEWEST_QUERIES. If tiles are
+ * single tokens then, each span of a token is a task. */
+enum { TASK_QUERIES = 256, FEWEST_QUERIES = 64, TASK_BYTES = 256 << 10, TASK_HEADS = 16, TASKS_PER_THREAD = 4 };
 
 /* Running softmaxes of n queries. */
 struct softmax {
@@ -607,7 +608,9 @@ static bool cut(struct attn_loop *l, struct cpu *c, int64_t n_share)
 static void choose_tile(struct attn_cut *cut, const struct attn_op *a, int64_t n_share, int64_t n_thread)
 {
     int64_t n_head = min_i64(a->n_group, TASK_HEADS), n_query = TASK_QUERIES;
-    while (n_query > FEWEST_QUERIES && n_share * (a->m * n_head / n_query) < TASKS_PER_THREAD * n_thread)
+    int64_t query_bytes = (a->dk + a->dv) * (int64_t)sizeof(float), most_queries = TASK_BYTES / query_bytes;
+    while (n_query > FEWEST_QUERIES &&
+           (n_query > most_queries || n_share * (a->m * n_head / n_query) < TASKS_PER_THREAD * n_thread))
         n_query /= 2;
     cut->tile_tokens = min_i64(n_query / n_head, a->m);
     cut->most_queries = cut->tile_tokens * n_head;

@@ -24,7 +24,7 @@ struct model_options {
     void *loading_user;
     moebius_car car;
     int64_t n_draft; /* the most guesses of a text's next tokens in a pass (texts/draft.h) */
-    bool no_mtp;     /* don't guess with the model's MTP layer */
+    bool no_mtp;     /* don't guess with the model's MTP layers */
 };
 
 /* clang-format off */
@@ -113,7 +113,7 @@ struct model_options {
     {"--draft", OPT_INT, &(o).n_draft, "N",                                                                            \
      "speculative decoding with up to N guesses, where that is faster (0: off)", 0, DRAFT_MOST, 0,                     \
      GROUP_MACHINE},                                                                                                   \
-    {"--no-mtp", OPT_FLAG, &(o).no_mtp, "", "guess from repetition only, not with the model's MTP layer", 0, 0, 0,     \
+    {"--no-mtp", OPT_FLAG, &(o).no_mtp, "", "guess from repetition only, not with the model's MTP layers", 0, 0, 0,     \
      GROUP_MACHINE}
 /* clang-format on */
 

@@ -50,7 +50,7 @@ static const struct foreign options_elsewhere[] = {
     {",-p,--prompt,-f,--file,", "`moebius generate --chat`, with -p TEXT or -f FILE, answers one message", "chat"},
     {",-hf,-hfr,--hf-repo,", "a model of the Hub is named in place of its file: -m hf:OWNER/REPO:Q4_K_M"},
     {",-mu,--model-url,", "-m"},
-    {",-md,--model-draft,", "--draft, which guesses by what texts repeat and by the model's own MTP layer"},
+    {",-md,--model-draft,", "--draft, which guesses by what texts repeat and by the model's own MTP layers"},
     {",--lora,--lora-scaled,", "adapters are not applied here: expected a model that they are merged into"},
     {",--samplers,--sampler-seq,", "samplers apply in one order, which `man moebius` has: leave it out"},
     {",--override-kv,", "metadata counts as the file has it"},

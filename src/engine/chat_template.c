@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "engine/engine_vocab.h"
-#include "engine/status.h"
 #include "engine/sized.h"
+#include "engine/status.h"
 
 enum { MAX_VARS = 64 };
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "engine/engine_vocab.h"
-#include "engine/status.h"
 #include "engine/sized.h"
+#include "engine/status.h"
 #include "base/bytes.h"
 #include "reply/reply_tools.h"
 

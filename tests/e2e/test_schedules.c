@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/crc32c.h"
 #include "base/random.h"
 #include "moebius/moebius.h"
+#include "../unit/temp_folder.h"
 
 enum { MAX_TEXTS = 16, MAX_LINES = 256, N_CTX = 1400, N_STEP = 60, MAX_CHUNK = 700, MAX_DRAFT = 12 };
 
@@ -41,6 +41,13 @@ struct schedule {
     int n_line;
     int n_seen, n_draft, n_fork, n_back, n_park, n_guess;
 };
+
+static struct temp_folder folder;
+
+static void remove_folder(void)
+{
+    temp_folder_remove(&folder);
+}
 
 static _Noreturn void die(const struct schedule *s, const char *what)
 {
@@ -145,17 +152,12 @@ static void go_back(struct schedule *s)
 static moebius_session *save_and_load(const struct schedule *s, moebius_session *from, moebius_error *error)
 {
     moebius_session *to;
-    char path[] = "/tmp/moebius-schedule-XXXXXX";
+    const struct temp_path path = temp_path(&folder, "session");
     const moebius_session_options o = {.n_ctx = N_CTX, .n_batch = 512, .kv = s->kv};
-    int fd = mkstemp(path);
-    if (fd < 0)
-        die(s, path);
-    close(fd);
-    if (moebius_session_save(from, path, error) != MOEBIUS_OK ||
+    if (moebius_session_save(from, path.s, error) != MOEBIUS_OK ||
         moebius_session_open(&to, s->engine, &o, error) != MOEBIUS_OK ||
-        moebius_session_load(to, path, error) != MOEBIUS_OK)
+        moebius_session_load(to, path.s, error) != MOEBIUS_OK)
         die(s, error->text);
-    unlink(path);
     return to;
 }
 
@@ -443,6 +445,10 @@ static void run_models(const char *path, uint64_t seed, int n)
 int main(int argc, char **argv)
 {
     const char *n = getenv("MOEBIUS_SCHEDULES"), *seed = getenv("MOEBIUS_SEED");
+    if (temp_folder_make(&folder) != 0 || atexit(remove_folder) != 0) {
+        perror(folder.path);
+        return 1;
+    }
     for (int i = 1; i < argc; i++)
         run_models(argv[i], seed ? strtoull(seed, NULL, 10) : 1, n ? atoi(n) : 0);
     return 0;
