@@ -181,6 +181,13 @@ typedef struct moebius_engine_options {
     /* Also load the model's layers for multi-token prediction, if the file has some that can be used (moebius_has_mtp),
      * for moebius_guess_batch. They take memory like the other layers, and a few more products per token. */
     bool mtp;
+    /* Metadata that replaces or completes the file's: [n_override] of "KEY=VALUE" or "KEY=TYPE:VALUE", TYPE being int,
+     * float, bool or str. MOEBIUS_USAGE for a key that this model does not read. */
+    const char *const *overrides;
+    int n_override;
+    /* Extends the trained context by this factor, above 1, with YaRN (Peng et al., 2023), for models trained for it.
+     * 0: don't. MOEBIUS_USAGE if the file scales the positions already. */
+    double yarn;
 } moebius_engine_options;
 
 MOEBIUS_INLINE moebius_engine_options moebius_default_engine_options(void);
@@ -1049,6 +1056,9 @@ typedef struct moebius_plan_options {
     double drive_per_s;
     /* With `gpu` and the split "stages": this many of the machine's first GPUs divide the layers. 0, 1: one GPU. */
     int n_gpu;
+    const char *const *overrides; /* as in moebius_engine_options; moebius_engine_plan ignores these three */
+    int n_override;
+    double yarn;
 } moebius_plan_options;
 
 MOEBIUS_INLINE moebius_plan_options moebius_default_plan_options(void);

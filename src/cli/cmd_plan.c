@@ -12,7 +12,8 @@
 struct plan_command {
     const char *path, *machine, *kv, *devices, *usage, *receipts, *split, *store, *found, *svg;
     int64_t n_threads, n_ctx, n_depth, n_texts, n_prompt, n_batch, ram_bytes, vram_bytes, state_bytes, n_cpu_moe;
-    float floor, car;
+    float floor, car, yarn;
+    struct option_list overrides;
     bool json, cold, no_receipts, no_sandbox;
 };
 
@@ -109,6 +110,9 @@ static err_code plan(const struct plan_command *c, bool *is_refused, struct err 
                               .split = c->split,
                               .car = (double)c->car,
                               .floor = (double)c->floor,
+                              .overrides = c->overrides.items,
+                              .n_override = c->overrides.n,
+                              .yarn = (double)c->yarn,
                               .receipts = c->receipts      ? c->receipts
                                           : c->no_receipts ? NULL
                                                            : "",
@@ -167,6 +171,7 @@ static int run(const struct command *command, int argc, char **argv)
         {"--receipts", OPT_INPUT, &c.receipts, "FILE", "use these receipts instead of the cached ones", 0, 0, 0},
         {"--no-receipts", OPT_FLAG, &c.no_receipts, "", "use no receipts: print ceilings only", 0, 0, 0},
         {"--json", OPT_FLAG, &c.json, "", "print one JSON object", 0, 0, 0},
+        OVERRIDE_OPTIONS(c.overrides, c.yarn),
         SANDBOX_OPTION(c.no_sandbox),
     };
     struct err e = {0};

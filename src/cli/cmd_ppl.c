@@ -59,6 +59,9 @@ static err_code settings(const struct ppl *p, char *out, size_t n_bytes, struct 
     TRY(cpu_level_detect(&level, e));
     int n = snprintf(out, n_bytes, "ctx %lld kv %s cpu %s", (long long)m->n_ctx, m->kv ? m->kv : "f16",
                      m->reference ? "reference" : cpu_level_name(level));
+    if (m->overrides.n > 0 || m->yarn > 0)
+        n += snprintf(out + n, n_bytes - (size_t)n, " overrides %016llx",
+                      (unsigned long long)moebius_fingerprint(p->opened.engine));
     if (uses_car(p))
         snprintf(out + n, n_bytes - (size_t)n,
                  " car %.9g damp %d warmup %lld protect %lld backfill %lld deterministic %d against %d batch %lld "

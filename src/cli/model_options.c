@@ -123,6 +123,9 @@ err_code cli_engine_options(const struct model_options *o, moebius_engine_option
     out->reader = (moebius_reader)choice(o->io, "io_uring", "pread");
     out->direct = (moebius_direct)choice(o->direct, "on", "off");
     out->ranks = rank_run_ranks();
+    out->overrides = o->overrides.items;
+    out->n_override = o->overrides.n;
+    out->yarn = (double)o->yarn;
     return take_cpu_moe(o, out, e);
 }
 

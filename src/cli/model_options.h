@@ -23,14 +23,17 @@ struct model_options {
     void (*loading)(void *user, uint64_t done_bytes, uint64_t total_bytes);
     void *loading_user;
     moebius_car car;
-    int64_t n_draft; /* the most guesses of a text's next tokens in a pass (texts/draft.h) */
-    bool no_mtp;     /* don't guess with the model's MTP layers */
+    int64_t n_draft;              /* the most guesses of a text's next tokens in a pass (texts/draft.h) */
+    bool no_mtp;                  /* don't guess with the model's MTP layers */
+    struct option_list overrides; /* of metadata: moebius_engine_options.overrides */
+    float yarn;
 };
 
 /* clang-format off */
 /* Rows for a command's option table. All commands that run a model have MODEL_OPTIONS, except for two that leave some
  * out: one measures batches and dispatch itself, and one needs all experts on the first device. */
-#define MODEL_OPTIONS(o) MODEL_BASE_OPTIONS(o), MODEL_DEVICE_OPTIONS(o), MODEL_KERNEL_OPTIONS(o)
+#define MODEL_OPTIONS(o)                                                                                               \
+    MODEL_BASE_OPTIONS(o), MODEL_DEVICE_OPTIONS(o), MODEL_KERNEL_OPTIONS(o), OVERRIDE_OPTIONS((o).overrides, (o).yarn)
 #define MODEL_BASE_OPTIONS(o)                                                                                          \
     {"--model,-m", OPT_MODEL, &(o).path, "FILE", "the model: a GGUF file, any part of a split set, or a name; "        \
      "may be the first word instead", 0, 0, 0, GROUP_COMMON},                                                          \
@@ -93,6 +96,12 @@ struct model_options {
      GROUP_CHECKS},                                                                                                    \
     {"--check-ops", OPT_FLAG, &(o).check_ops, "", "compare every operation with the reference", 0, 0, 0,               \
      GROUP_CHECKS}
+
+/* Rows that change what the model's file says (struct option_list, float). */
+#define OVERRIDE_OPTIONS(keys, factor)                                                                                 \
+    {"--override-kv", OPT_LIST, &(keys), "KEY=VALUE",                                                                  \
+     "override metadata, such as qwen3moe.expert_used_count=4; repeatable", 0, 0, 0, GROUP_MACHINE},                   \
+    {"--yarn", OPT_FLOAT, &(factor), "X", "extend the trained context X times with YaRN", 1, 64, 0, GROUP_MACHINE}
 
 /* More rows for commands that compute tokens one by one. */
 #define CAR_OPTIONS(o)                                                                                                 \

@@ -200,13 +200,20 @@ err_code engine_check_options(moebius_engine *g, struct err *e)
     return ERR_OK;
 }
 
+err_code engine_open_gguf(moebius_engine *g, const char *path, struct err *e)
+{
+    const struct model_overrides o = {g->options.overrides, g->options.n_override, g->options.yarn};
+    return model_open_gguf(&g->gguf, path, NULL, &o, e);
+}
+
 /* Everything before the weights: what the options ask for, the file's description, and the devices. */
 static err_code prepare(moebius_engine *g, const char *path, struct err *e)
 {
     TRY(engine_check_options(g, e));
-    TRY(gguf_open(&g->gguf, path, e));
+    TRY(engine_open_gguf(g, path, e));
     TRY(vocab_fill(&g->vocab, g->gguf, e));
     TRY(engine_size_model(g, e));
+    TRY(gguf_check_overrides(g->gguf, e));
     TRY(engine_check_cpu_moe(g, e));
     TRY(engine_choose_gpu(g, e));
     return engine_open_devices(g, e);
@@ -538,8 +545,12 @@ bool moebius_engine_experts(const moebius_engine *engine, int layer, uint64_t *n
 
 err_code engine_fingerprint(moebius_engine *g, uint64_t *out, struct err *e)
 {
-    if (!g->fingerprint)
+    if (!g->fingerprint) {
+        const uint64_t shapes = gguf_fingerprint(g->gguf);
         TRY(store_fingerprint(g->store, &g->fingerprint, e));
+        if (shapes != gguf_file_fingerprint(g->gguf)) /* overrides */
+            g->fingerprint = gguf_mix(g->fingerprint, &shapes, sizeof shapes);
+    }
     *out = g->fingerprint;
     return ERR_OK;
 }

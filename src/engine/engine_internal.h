@@ -160,6 +160,7 @@ MUST_USE err_code engine_check_options(moebius_engine *g, struct err *e);
 MUST_USE err_code engine_size_model(moebius_engine *g, struct err *e);
 /* Opens what experts are read from: the GGUF's files, with its checksums if it has some, and the prepared store. The
  * GGUF must be open. */
+MUST_USE err_code engine_open_gguf(moebius_engine *g, const char *path, struct err *e); /* with overrides */
 MUST_USE err_code engine_open_store(moebius_engine *g, struct err *e);
 /* Loads the model to the devices, with the functions, that `own` names; the rest of the parameters is the engine's. */
 MUST_USE err_code engine_load_model(moebius_engine *g, const struct model_load_params *own, struct err *e);
@@ -305,8 +306,8 @@ MUST_USE err_code engine_work_fit(moebius_engine *g, int64_t n_batch, struct err
 MUST_USE err_code engine_memory_bound(moebius_engine *g, struct err *e);
 void engine_memory_release(moebius_engine *g);
 
-/* A hash of the model's shapes and some of its weights, which tells a model's fine-tunes apart; moebius_fingerprint
- * goes by the shapes alone. */
+/* A hash of the model's shapes, its overrides and some of its weights, which tells a model's fine-tunes apart;
+ * moebius_fingerprint leaves the weights out. */
 MUST_USE err_code engine_fingerprint(moebius_engine *g, uint64_t *out, struct err *e);
 
 /* To be called between passes. When the system's or the control group's free memory is below a small part of the bound,

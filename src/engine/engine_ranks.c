@@ -224,7 +224,7 @@ static err_code load(moebius_engine *g, const char *path, struct err *e)
     TRY(engine_open_devices(g, e));
     topology_bind_caller(g->topology);
     TRY(backend_null_open(&g->no_layers, e));
-    TRY(gguf_open(&g->gguf, path, e));
+    TRY(engine_open_gguf(g, path, e));
     TRY(engine_size_model(g, e));
     TRY(engine_open_store(g, e));
     TRY(engine_memory_bound(g, e));

@@ -3,6 +3,7 @@
 #define ENGINE_PLANNING_H
 
 #include "gguf/gguf.h"
+#include "model/overrides.h"
 #include "planner/plan.h"
 
 /* The context and the batch, in tokens, that plans and sessions have when the user names none. */
@@ -21,6 +22,7 @@ struct planning_facts_params {
     uint64_t process_bytes;        /* memory of the program with the file's vocabulary; 0: what it has now */
     const char *const *store_dirs; /* [n_store_dirs] of a prepared store; that of another model is refused */
     int n_store_dirs;
+    struct model_overrides overrides; /* of planning_facts_read */
 };
 
 /* Reads the facts from a model's files. They must be closed with planning_facts_close, even after a failure. */

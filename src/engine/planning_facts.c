@@ -331,7 +331,7 @@ err_code planning_facts_read(struct plan_facts *f, const char *path, const struc
     struct moebius_vocab vocab = {0};
     struct planning_facts_params known = *p;
     bool is_header = false;
-    err_code code = gguf_open_header(&g, path, &is_header, e);
+    err_code code = model_open_gguf(&g, path, &is_header, &p->overrides, e);
     if (code == ERR_OK)
         code = vocab_fill(&vocab, g, e);
     if (is_header) /* of which model a store is, the tensors' bytes tell */
@@ -340,6 +340,8 @@ err_code planning_facts_read(struct plan_facts *f, const char *path, const struc
         code = planning_facts_describe(f, g, path, &known, e);
     else
         *f = (struct plan_facts){0};
+    if (code == ERR_OK)
+        code = gguf_check_overrides(g, e);
     f->is_header = is_header;
     vocab_empty(&vocab);
     gguf_close(&g);

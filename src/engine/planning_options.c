@@ -181,6 +181,8 @@ err_code planning_take_options(const moebius_plan *p, const moebius_plan_options
 struct planning_facts_params planning_facts_params_of(const moebius_plan_options *o)
 {
     int64_t n_batch = o->n_batch ? o->n_batch : PLANNING_BATCH;
-    return (struct planning_facts_params){
-        .n_ctx = o->n_ctx, .n_batch = o->n_ctx ? min_i64(n_batch, o->n_ctx) : n_batch, .usage = o->usage};
+    return (struct planning_facts_params){.n_ctx = o->n_ctx,
+                                          .n_batch = o->n_ctx ? min_i64(n_batch, o->n_ctx) : n_batch,
+                                          .usage = o->usage,
+                                          .overrides = {o->overrides, o->n_override, o->yarn}};
 }

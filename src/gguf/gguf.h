@@ -2,8 +2,8 @@
  *
  * Opening reads the metadata and the tensor directory of a file (and of its sibling splits) into memory and
  * checks every count, offset and size for overflow and against the file's real size; tensor bytes are never
- * touched here (store/ reads them). The view owns all it points to and does not change: it may be shared
- * between threads. Refused, with the file, the field and what was expected: other magics and versions,
+ * touched here (store/ reads them). The view owns all it points to and, overrides aside, does not change: it may be
+ * shared between threads. Refused, with the file, the field and what was expected: other magics and versions,
  * big-endian files, truncated files, impossible counts, duplicate keys or tensor names, misaligned or
  * overlapping-the-end tensors. A tensor of a type that quant/ does not know is listed (info == NULL) and
  * refused only by whoever wants its values. */
@@ -101,10 +101,20 @@ const char *gguf_file_path(const struct gguf *g, int file);
 uint64_t gguf_file_bytes(const struct gguf *g, int file);
 uint64_t gguf_alignment(const struct gguf *g);
 
-/* A hash that identifies a model's files: of their lengths, the architecture's keys, and the tensors' names, types,
- * shapes and offsets. It leaves their values out, so that a damaged file is still the same model; store_fingerprint
- * adds some. */
+/* Overrides metadata: the view's keys then have these values, and those that the file lacks are added. texts [n]:
+ * "KEY=VALUE" or, as llama.cpp writes it, "KEY=TYPE:VALUE", where TYPE is int, float, bool or str. Without it, a value
+ * has the type that the file's has (of an array, each element's), or else the first of int, float, bool and str that it
+ * can be read as. A single value stands for an array of it where arrays have a value for each layer. To be called
+ * before others see the view. */
+MUST_USE err_code gguf_override(struct gguf *g, const char *const *texts, int n, struct err *e);
+/* ERR_USAGE if some overridden key was never asked for, by gguf_find or a typed getter: the override does nothing. */
+MUST_USE err_code gguf_check_overrides(const struct gguf *g, struct err *e);
+
+/* A hash that identifies a model: of its files' lengths, the architecture's keys, and the tensors' names, types, shapes
+ * and offsets. It leaves their values out, so that a damaged file is still the same model; store_fingerprint adds some.
+ */
 uint64_t gguf_fingerprint(const struct gguf *g);
+uint64_t gguf_file_fingerprint(const struct gguf *g);   /* the same without overrides: it identifies the files */
 uint64_t gguf_mix(uint64_t h, const void *p, size_t n); /* the same hash, continued */
 
 uint64_t gguf_n_kv(const struct gguf *g); /* of the first file */

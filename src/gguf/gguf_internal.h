@@ -2,6 +2,8 @@
 #ifndef GGUF_INTERNAL_H
 #define GGUF_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "base/mem.h"
 #include "gguf/gguf.h"
 #include "gguf/gguf_index.h"
@@ -30,6 +32,13 @@ struct gguf_totals {
     uint64_t n_bytes, n_kv, n_tensors, n_strings, n_nested;
 };
 
+/* Where a key's value comes from. */
+enum gguf_origin {
+    GGUF_FROM_FILE,
+    GGUF_GIVEN, /* by gguf_override, and gguf_find was not asked for it yet */
+    GGUF_GIVEN_AND_READ,
+};
+
 /* One file of the model. All memory belongs to the view's arena, the index excepted. */
 struct gguf_file {
     char *path;
@@ -38,6 +47,7 @@ struct gguf_file {
     uint32_t version;
     struct gguf_kv *kv;
     uint64_t n_kv;
+    atomic_uchar *origins; /* [n_kv] enum gguf_origin; NULL: nothing was overridden */
     struct gguf_tensor *tensors;
     uint64_t n_tensors;
     struct gguf_index keys; /* key -> index into kv */
@@ -49,6 +59,7 @@ struct gguf {
     struct gguf_file *files;
     int n_files;
     bool may_be_header;          /* files may end before their tensors do */
+    uint64_t file_fingerprint;   /* if something was overridden: the fingerprint before that */
     struct gguf_tensor *tensors; /* of all files */
     uint64_t n_tensors;
     struct gguf_index names; /* tensor name -> index into tensors */

@@ -41,7 +41,11 @@ const struct gguf_kv *gguf_kv_at(const struct gguf *g, uint64_t i)
 const struct gguf_value *gguf_file_find(const struct gguf_file *f, const char *key)
 {
     int64_t i = gguf_index_find(&f->keys, key, strlen(key));
-    return i == GGUF_INDEX_NONE ? NULL : &f->kv[i].value;
+    if (i == GGUF_INDEX_NONE)
+        return NULL;
+    if (f->origins && atomic_load(&f->origins[i]) == GGUF_GIVEN)
+        atomic_store(&f->origins[i], GGUF_GIVEN_AND_READ);
+    return &f->kv[i].value;
 }
 
 const struct gguf_value *gguf_find(const struct gguf *g, const char *key)

@@ -53,7 +53,7 @@ void checksums_close(struct checksums *c)
 
 static void model_id(const struct store *s, char out[20])
 {
-    snprintf(out, 20, "%016" PRIx64, gguf_fingerprint(s->gguf));
+    snprintf(out, 20, "%016" PRIx64, gguf_file_fingerprint(s->gguf));
 }
 
 static err_code copy_array(const struct gguf *g, const char *key, uint32_t *out, uint64_t n, struct err *e)

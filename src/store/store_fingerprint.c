@@ -12,7 +12,7 @@ err_code store_fingerprint(struct store *s, uint64_t *out, struct err *e)
     char(*ends)[2][END_BYTES] = mem_calloc(n + 1, sizeof *ends); /* [n] */
     struct store_range(*ranges)[2] = mem_calloc(n + 1, sizeof *ranges);
     err_code code = ERR_OK;
-    *out = gguf_fingerprint(s->gguf);
+    *out = gguf_file_fingerprint(s->gguf);
     if (!ends || !ranges)
         code = err_nomem(e, n * (sizeof *ends + sizeof *ranges), "a model's fingerprint");
     for (size_t i = 0; i < n && code == ERR_OK; i++) {

@@ -594,6 +594,55 @@ def test_logits_are_written_whole_and_equal():
     assert not [f for f in os.listdir(TMP.name) if f.endswith(".tmp")]
 
 
+def with_metadata(model, path, **added):
+    """A copy of the model whose file has more keys, [type, packed value]; one pads to the alignment."""
+    with open(model, "rb") as f:
+        magic, version, n_tensor, n_key, rest = *struct.unpack("<4sIQQ", f.read(24)), f.read()
+    keys = b"".join(struct.pack("<Q", len(k)) + k.encode() + struct.pack("<I", kind) + value for k, (kind, value) in added.items())
+    pad = -(len(keys) + 8 + 3 + 4 + 8) % 32
+    keys += struct.pack("<Q3sIQ", 3, b"pad", 8, pad) + b" " * pad
+    with open(path, "wb") as f:
+        f.write(struct.pack("<4sIQQ", magic, version, n_tensor, n_key + len(added) + 1) + keys + rest)
+    return path
+
+
+def test_overrides_are_as_if_the_file_said_so():
+    def logits(model, *options):
+        run("logits", "-m", model, "-p", "Once upon a time there was a girl", *options, "-o", tmp("over.bin"))
+        with open(tmp("over.bin"), "rb") as f:
+            return f.read()
+
+    plain, yarn = logits(DEMO), logits(DEMO, "--yarn", 2)
+    n_ctx = read_gguf(DEMO)[0]["qwen3moe.context_length"]
+    scaling = "qwen3moe.rope.scaling."
+    extended = with_metadata(DEMO, tmp("yarn.gguf"), **{
+        scaling + "type": (8, struct.pack("<Q4s", 4, b"yarn")), scaling + "factor": (6, struct.pack("<f", 2)),
+        scaling + "original_context_length": (4, struct.pack("<I", n_ctx))})
+    assert yarn == logits(extended) and yarn != plain
+    keys = {"type": "yarn", "factor": 2.0, "original_context_length": f"int:{n_ctx}"}
+    assert yarn == logits(DEMO, *(w for k, v in keys.items() for w in ("--override-kv", f"{scaling}{k}={v}")))
+    assert json.loads(out("plan", "-m", DEMO, "--yarn", 2, "--json"))["settings"]["ctx"] == 2 * n_ctx
+    fails(2, "logits", "-m", extended, "-p", "a", "--yarn", 2, "-o", tmp("x"), says=[extended, f'"{scaling}factor" scales'])
+
+    one = ["--override-kv", "qwen3moe.expert_used_count=1"]
+    assert logits(DEMO, *one) != plain
+    assert json.loads(out("plan", "-m", DEMO, "--json"))["model"]["fingerprint"] != \
+        json.loads(out("plan", "-m", DEMO, *one, "--json"))["model"]["fingerprint"]
+    fails(2, "plan", "-m", DEMO, "--override-kv", "llama.expert_used_count=1", says=["llama.expert_used_count", DEMO])
+    fails(2, "generate", "-m", DEMO, "-p", "a", "--override-kv", "llama.expert_used_count=1", says=["llama.expert_used_count"])
+
+
+def test_overrides_keep_what_was_saved_apart_and_the_store():
+    """State of another number of experts is another model's; a prepared store holds the same weights."""
+    one = ["--override-kv", "qwen3moe.expert_used_count=1"]
+    run("generate", "-m", DEMO, "-p", "Once upon a time", "-n", 4, "--save-state", tmp("one.state"), *one)
+    run("generate", "-m", DEMO, "-n", 4, "--load-state", tmp("one.state"), *one)
+    fails(4, "generate", "-m", DEMO, "-n", 4, "--load-state", tmp("one.state"), says=["one.state", "another model"])
+    run("prepare", "-m", DEMO, "--to", tmp("over.store"))
+    text = ["generate", "-m", DEMO, "-p", "Once upon a time", "-n", 8, "--temp", 0, *one]
+    assert out(*text, "--store", tmp("over.store"), "--expert-ram", "25%") == out(*text)
+
+
 def test_a_saved_session_goes_on_where_it_ended():
     base = ["generate", "-m", DEMO, "--temp", "0", "--ids", "--ignore-eos"]
     for kv in ("f16", "f32", "q8_0"):

@@ -94,7 +94,7 @@ def test_names_of_other_programs_are_known():
     for word, says in (("-ngl", "the GPU gets what fits by itself; --gpu none"), ("-ncmoe", "here it is --n-cpu-moe, whose N counts the last"),
                        ("-hf", "-m hf:OWNER/REPO"), ("--chat-template", "here it is --template, which takes a file"), ("--lora", "merged into"),
                        ("--think", "here it is --var, such as --var enable_thinking=false"), ("-e", "$'...'"), ("-md", "here it is --draft"),
-                       ("-st", "generate --chat -p TEXT"), ("--rope-scaling", "--ctx alone"), ("--ctx-size", "here it is --ctx"), ("--n-predict", "here it is -n"), ("-ctk", "here it is --kv"),
+                       ("-st", "generate --chat -p TEXT"), ("--rope-scaling", "--yarn X"), ("--rope-freq-base", "here it is --override-kv"), ("--ctx-size", "here it is --ctx"), ("--n-predict", "here it is -n"), ("-ctk", "here it is --kv"),
                        ("--flash-attn", "leave it out"), ("--top_k", "did you mean --top-k?"),
                        ("--expert-ran", "did you mean --expert-ram?")):
         fails(2, "generate", "-m", DEMO, word, "1", says=[f"there is no option {word}: ", says])

@@ -308,6 +308,93 @@ static void typed_getters_convert_and_refuse(void **state)
     gguf_close(&g);
 }
 
+/* Opens the sample with an override. */
+static err_code override_sample(struct gguf **g, const char *text, struct err *e)
+{
+    size_t n;
+    void *p = make_sample(&n);
+    assert_int_equal(gguf_open_memory(g, p, n, "sample", e), ERR_OK);
+    mem_free(p);
+    return gguf_override(*g, &text, 1, e);
+}
+
+static void overrides_take_the_type_of_what_they_replace(void **state)
+{
+    static const char *const texts[] = {
+        "v.u8=3",        "v.f32=2",       "v.bool=false",      "general.architecture=7", "a.u32=5",     "new.int=-8",
+        "new.float=1e3", "new.bool=true", "new.text=of=words", "new.str=str:12",         "v.u16=int:9", "v.u8=4"};
+    size_t n;
+    void *p = make_sample(&n);
+    struct gguf *g;
+    struct err e = {0};
+    uint32_t u = 0, layers[2];
+    float f = 0;
+    bool b = true;
+    struct gguf_string s;
+    assert_int_equal(gguf_open_memory(&g, p, n, "sample", &e), ERR_OK);
+    mem_free(p);
+    const uint64_t before = gguf_fingerprint(g), n_kv = gguf_n_kv(g);
+    assert_int_equal(gguf_override(g, texts, sizeof texts / sizeof *texts - 1, &e), ERR_OK);
+    assert_int_equal(gguf_override(g, texts + sizeof texts / sizeof *texts - 1, 1, &e), ERR_OK);
+    assert_int_equal(gguf_n_kv(g), n_kv + 5);
+    assert_int_equal(gguf_need_u32(g, "v.u8", &u, &e), ERR_OK);
+    assert_int_equal(u, 4);
+    assert_int_equal(gguf_need_f32(g, "v.f32", &f, &e), ERR_OK);
+    assert_true(f == 2);
+    assert_int_equal(gguf_opt_bool(g, "v.bool", &b, &e), ERR_OK);
+    assert_false(b);
+    assert_int_equal(gguf_need_string(g, "general.architecture", &s, &e), ERR_OK);
+    assert_string_equal(s.s, "7");
+    assert_int_equal(gguf_layer_u32(g, "a.u32", layers, 2, true, &e), ERR_OK);
+    assert_true(layers[0] == 5 && layers[1] == 5);
+    assert_int_equal(gguf_find(g, "new.int")->i, -8);
+    assert_int_equal(gguf_need_f32(g, "new.float", &f, &e), ERR_OK);
+    assert_true(f == 1000);
+    assert_int_equal(gguf_opt_bool(g, "new.bool", &b, &e), ERR_OK);
+    assert_true(b);
+    assert_int_equal(gguf_need_string(g, "new.text", &s, &e), ERR_OK);
+    assert_string_equal(s.s, "of=words");
+    assert_int_equal(gguf_need_string(g, "new.str", &s, &e), ERR_OK);
+    assert_string_equal(s.s, "12");
+    assert_int_equal(gguf_check_overrides(g, &e), ERR_USAGE); /* one was not read */
+    assert_non_null(strstr(e.text, "\"v.u16\": the model sample has no use for it"));
+    assert_int_equal(gguf_need_u32(g, "v.u16", &u, &e), ERR_OK);
+    assert_int_equal(u, 9);
+    assert_int_equal(gguf_check_overrides(g, &e), ERR_OK);
+    assert_true(gguf_file_fingerprint(g) == before);
+    gguf_close(&g);
+}
+
+static void overrides_of_the_architecture_are_another_model(void **state)
+{
+    struct gguf *g;
+    struct err e = {0};
+    assert_int_equal(override_sample(&g, "test.layers=3", &e), ERR_OK);
+    assert_true(gguf_fingerprint(g) != gguf_file_fingerprint(g));
+    gguf_close(&g);
+}
+
+static void overrides_without_sense_are_refused(void **state)
+{
+    static const struct {
+        const char *text, *says;
+    } cases[] = {{"v.u8", "\"v.u8\": expected KEY=VALUE"},
+                 {"=1", "expected KEY=VALUE"},
+                 {"v.u8=many", "\"v.u8=many\": expected a value of type int"},
+                 {"v.u8=", "expected a value of type int"},
+                 {"v.u8=99999999999999999999", "expected a value of type int"},
+                 {"v.f32=int:1.5", "expected a value of type int"},
+                 {"v.f32=inf", "expected a value of type float"},
+                 {"v.bool=1", "expected a value of type bool, which is true or false"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct gguf *g;
+        struct err e = {0};
+        assert_int_equal(override_sample(&g, cases[i].text, &e), ERR_USAGE);
+        assert_non_null(strstr(e.text, cases[i].says));
+        gguf_close(&g);
+    }
+}
+
 static void a_layer_number_is_one_for_all_or_one_each(void **state)
 {
     size_t n;
@@ -825,6 +912,9 @@ int main(void)
         cmocka_unit_test(tensors_of_whole_numbers_have_a_size),
         cmocka_unit_test(tensors_are_listed_with_their_places),
         cmocka_unit_test(typed_getters_convert_and_refuse),
+        cmocka_unit_test(overrides_take_the_type_of_what_they_replace),
+        cmocka_unit_test(overrides_of_the_architecture_are_another_model),
+        cmocka_unit_test(overrides_without_sense_are_refused),
         cmocka_unit_test(a_layer_number_is_one_for_all_or_one_each),
         cmocka_unit_test(version_2_is_read),
         cmocka_unit_test(an_alignment_of_64_is_kept),
