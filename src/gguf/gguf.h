@@ -127,7 +127,7 @@ const struct gguf_tensor *gguf_tensor_find(const struct gguf *g, const char *nam
 
 /* Typed getters. The `need_` form fails with ERR_FORMAT when the key is absent; the `opt_` form then leaves
  * *out alone. Both fail when the value has the wrong type or does not fit. Any integer type serves an
- * integer. */
+ * integer, and any of numbers a float. */
 MUST_USE err_code gguf_need_u32(const struct gguf *g, const char *key, uint32_t *out, struct err *e);
 MUST_USE err_code gguf_opt_u32(const struct gguf *g, const char *key, uint32_t *out, struct err *e);
 MUST_USE err_code gguf_need_f32(const struct gguf *g, const char *key, float *out, struct err *e);

@@ -99,23 +99,38 @@ err_code gguf_need_u32(const struct gguf *g, const char *key, uint32_t *out, str
     return v ? value_u32(g, key, v, out, e) : missing(g, key, U32_WANTED, e);
 }
 
+static bool value_number(const struct gguf_value *v, double *out)
+{
+    uint64_t u;
+    if (v->type == GGUF_F32 || v->type == GGUF_F64)
+        *out = v->f;
+    else if (gguf_value_u64(v, &u))
+        *out = (double)u;
+    else if (v->type == GGUF_I8 || v->type == GGUF_I16 || v->type == GGUF_I32 || v->type == GGUF_I64)
+        *out = (double)v->i;
+    else
+        return false;
+    return true;
+}
+
 err_code gguf_opt_f32(const struct gguf *g, const char *key, float *out, struct err *e)
 {
     const struct gguf_value *v = gguf_find(g, key);
     if (!v)
         return ERR_OK;
-    if (v->type != GGUF_F32 && v->type != GGUF_F64)
-        return wrong_type(g, key, v, "f32", e);
-    if (v->f - v->f == 0 && (v->f > 3.4028234663852886e38 || v->f < -3.4028234663852886e38))
+    double f;
+    if (!value_number(v, &f))
+        return wrong_type(g, key, v, "a number", e);
+    if (f - f == 0 && (f > 3.4028234663852886e38 || f < -3.4028234663852886e38))
         return err_set(e, ERR_FORMAT, "%s: key \"%s\" is %g, expected what fits a 32-bit float", g->files[0].path, key,
-                       v->f);
-    *out = (float)v->f;
+                       f);
+    *out = (float)f;
     return ERR_OK;
 }
 
 err_code gguf_need_f32(const struct gguf *g, const char *key, float *out, struct err *e)
 {
-    return gguf_find(g, key) ? gguf_opt_f32(g, key, out, e) : missing(g, key, "f32", e);
+    return gguf_find(g, key) ? gguf_opt_f32(g, key, out, e) : missing(g, key, "a number", e);
 }
 
 err_code gguf_opt_bool(const struct gguf *g, const char *key, bool *out, struct err *e)

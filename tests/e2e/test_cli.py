@@ -619,7 +619,7 @@ def test_overrides_are_as_if_the_file_said_so():
         scaling + "type": (8, struct.pack("<Q4s", 4, b"yarn")), scaling + "factor": (6, struct.pack("<f", 2)),
         scaling + "original_context_length": (4, struct.pack("<I", n_ctx))})
     assert yarn == logits(extended) and yarn != plain
-    keys = {"type": "yarn", "factor": 2.0, "original_context_length": f"int:{n_ctx}"}
+    keys = {"type": "yarn", "factor": 2, "original_context_length": f"int:{n_ctx}"}
     assert yarn == logits(DEMO, *(w for k, v in keys.items() for w in ("--override-kv", f"{scaling}{k}={v}")))
     assert json.loads(out("plan", "-m", DEMO, "--yarn", 2, "--json"))["settings"]["ctx"] == 2 * n_ctx
     fails(2, "logits", "-m", extended, "-p", "a", "--yarn", 2, "-o", tmp("x"), says=[extended, f'"{scaling}factor" scales'])

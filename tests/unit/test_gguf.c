@@ -297,7 +297,12 @@ static void typed_getters_convert_and_refuse(void **state)
     assert_int_equal(gguf_need_f32(g, "v.f64", &f, &e), ERR_OK);
     assert_true(f == 0.1f);
     assert_int_equal(gguf_need_f32(g, "absent", &f, &e), ERR_FORMAT);
-    assert_int_equal(gguf_opt_f32(g, "v.u8", &f, &e), ERR_FORMAT);
+    assert_int_equal(gguf_opt_f32(g, "v.u8", &f, &e), ERR_OK);
+    assert_true(f == 255);
+    assert_int_equal(gguf_opt_f32(g, "v.i8", &f, &e), ERR_OK);
+    assert_true(f == -128);
+    assert_int_equal(gguf_opt_f32(g, "v.bool", &f, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "\"v.bool\" is of type bool, expected a number"));
     assert_int_equal(gguf_opt_bool(g, "v.bool", &b, &e), ERR_OK);
     assert_true(b);
     assert_int_equal(gguf_opt_bool(g, "v.u8", &b, &e), ERR_FORMAT);
