@@ -331,10 +331,10 @@ const tests = {
         try {
             const page = await openPage({ url: `http://127.0.0.1:${port}` });
             await page.keyboard.press("Alt+e");
-            await converse(page, "Once upon a time");
-            await until("reads are counted", async () =>
-                /^\d+%$/.test(await page.locator("#figure-hits").textContent()),
-            );
+            await until("reads are counted", async () => {
+                await converse(page, "Once upon a time"); // until one falls between two reports
+                return /^\d+%$/.test(await page.locator("#figure-hits").textContent());
+            });
             assert.match(
                 await page.locator("#legend").textContent(),
                 /at place 0 \(cpu:1\)at place 1 \(cpu:1\)read when needed/,
