@@ -124,7 +124,8 @@ static err_code measure_peaks(struct probe *p, struct err *e)
     TRY(measure_peaks_of(p, 1, &m->thread_int8_per_s, &m->thread_float_per_s, e));
     TRY(measure_peaks_of(p, m->n_thread, &m->int8_per_s, &m->float_per_s, e));
     TRY(tell(p, "products by type", 0.05, e));
-    return probe_products(p->kernels, m, e);
+    TRY(probe_products(p->kernels, m, e));
+    return probe_attention(p->kernels, m, e);
 }
 
 /* ---- drives ------------------------------------------------------------------------------------------------------ */

@@ -197,11 +197,13 @@ static double n_seen(int64_t window, double from, double to)
 static double state_s(const struct ceiling_params *p, double n_texts, int64_t from, int64_t to)
 {
     double s = part_s(p, &p->facts->recurrent, n_texts, n_texts * (double)(to - from), p->read_per_s);
+    double rate = to - from > 1 ? p->attention.many_per_s : p->attention.one_per_s;
+    rate = or_infinite(rate > 0 ? rate : p->float_per_s);
     for (int i = 0; i < p->kv->n_cache; i++) {
         const struct plan_cache *c = &p->kv->caches[i];
         double n_read = c->window ? least((double)to, (double)(c->window + to - from)) : (double)to;
         double n_float = n_seen(c->window, (double)from, (double)to) * c->n_float;
-        s += n_texts * most(n_read * c->n_bytes / p->read_per_s, n_float / or_infinite(p->float_per_s));
+        s += n_texts * most(n_read * c->n_bytes / p->read_per_s, n_float / rate);
     }
     return s;
 }
@@ -300,11 +302,12 @@ static struct ceiling_time prompt(const struct ceiling_params *p, int64_t from, 
     return t;
 }
 
-/* The parameters with the peak rate for all products. */
+/* The parameters with the peak rate for all products and for attention. */
 static struct ceiling_params at_peaks(const struct ceiling_params *p)
 {
     struct ceiling_params peaks = *p;
     memset(peaks.product, 0, sizeof peaks.product);
+    peaks.attention = (struct ceiling_rate){0};
     return peaks;
 }
 

@@ -31,7 +31,8 @@ int regime_find(const char *name);
 
 enum speed_of { SPEED_DECODE, SPEED_PREFILL, SPEED_N };
 
-/* Multiply-adds a second of products whose weights are in a cache; 0: not known. */
+/* Multiply-adds a second of products whose weights are in a cache, or of attention whose keys and values are; 0: not
+ * known. */
 struct ceiling_rate {
     double one_per_s;  /* with one token; 0: as many_per_s */
     double many_per_s; /* with MACHINE_MANY tokens; 0: the peak */
@@ -44,6 +45,7 @@ struct ceiling_params {
     double read_per_s;              /* bytes/s at which the layers' weights and state are read: memory, or the GPU's */
     double int8_per_s, float_per_s; /* peaks of the device that runs the layers */
     struct ceiling_rate product[QUANT_MAX_ID]; /* with weights of each type */
+    struct ceiling_rate attention;
     int n_cpu_moe;         /* on a GPU: the experts of the last n_cpu_moe layers are in the machine's memory */
     bool is_divided;       /* GPU and processor both compute in each layer */
     double gpu_hit;        /* is_divided: share of the choices that the GPU computes */

@@ -82,6 +82,8 @@ static const struct key machine_keys[] = {
     {"amx_per_s", KEY_RATE, offsetof(struct machine, amx_per_s), MOST_RATE},
     {"products", KEY_LIST, offsetof(struct machine, products), MACHINE_MAX_PRODUCT, offsetof(struct machine, n_product),
      sizeof(struct machine_product), product_keys},
+    {"attention_one_per_s", KEY_RATE, offsetof(struct machine, attention_one_per_s), MOST_RATE},
+    {"attention_many_per_s", KEY_RATE, offsetof(struct machine, attention_many_per_s), MOST_RATE},
     {"drives", KEY_LIST, offsetof(struct machine, drives), MACHINE_MAX_DRIVE, offsetof(struct machine, n_drive),
      sizeof(struct machine_drive), drive_keys},
     {"gpus", KEY_LIST, offsetof(struct machine, gpus), MACHINE_MAX_GPU, offsetof(struct machine, n_gpu),
@@ -338,8 +340,8 @@ static void scale_memory(struct machine *m, double factor)
 
 static void scale_units(struct machine *m, double factor)
 {
-    double *const peaks[] = {&m->int8_per_s, &m->float_per_s, &m->thread_int8_per_s, &m->thread_float_per_s,
-                             &m->amx_per_s};
+    double *const peaks[] = {&m->int8_per_s, &m->float_per_s,         &m->thread_int8_per_s,   &m->thread_float_per_s,
+                             &m->amx_per_s,  &m->attention_one_per_s, &m->attention_many_per_s};
     for (size_t i = 0; i < sizeof peaks / sizeof *peaks; i++)
         *peaks[i] *= factor;
     for (int i = 0; i < m->n_product; i++) {

@@ -75,6 +75,9 @@ struct machine {
     double amx_per_s;                                     /* multiply-adds on bytes in AMX's tiles, all threads */
     struct machine_product products[MACHINE_MAX_PRODUCT]; /* [n_product] */
     int n_product;
+    /* Multiply-adds a second of one thread in attention: one token, of which eight query heads share a KV head in F16,
+     * and many tokens. */
+    double attention_one_per_s, attention_many_per_s;
     struct machine_drive drives[MACHINE_MAX_DRIVE]; /* [n_drive] */
     int n_drive;
     struct machine_gpu gpus[MACHINE_MAX_GPU]; /* [n_gpu] */

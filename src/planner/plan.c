@@ -440,19 +440,21 @@ static double int8_peak(const struct machine *m, int n_threads)
     return tiles > vectors ? tiles : vectors;
 }
 
-/* Sets the rates of n_threads for all types that were measured with one thread: they grow with threads as the peak
- * does. */
-static void find_products(const struct machine *m, int n_threads, struct ceiling_rate product[QUANT_MAX_ID])
+/* Sets the rates of n_threads for attention and for all types that were measured with one thread: they grow with
+ * threads as the peak does. */
+static void find_rates(const struct machine *m, int n_threads, struct ceiling_params *c)
 {
     double n_int8 = int8_peak(m, n_threads) / int8_peak(m, 1);
     double n_float = machine_peak(m, m->float_per_s, m->thread_float_per_s, n_threads) /
                      machine_peak(m, m->float_per_s, m->thread_float_per_s, 1);
+    if (n_float > 0 && n_float < INFINITY)
+        c->attention = (struct ceiling_rate){n_float * m->attention_one_per_s, n_float * m->attention_many_per_s};
     for (int i = 0; i < m->n_product; i++) {
         const struct machine_product *p = &m->products[i];
         const struct quant_info *q = quant_find(p->type);
         double n = q && q->act == QUANT_ACT_FLOAT ? n_float : n_int8;
         if (q && n > 0 && n < INFINITY)
-            product[q->type] = (struct ceiling_rate){n * p->one_per_s, n * p->many_per_s};
+            c->product[q->type] = (struct ceiling_rate){n * p->one_per_s, n * p->many_per_s};
     }
 }
 
@@ -486,7 +488,7 @@ static struct ceiling_params cpu_params(struct making *k)
                                .missing_bytes = missing_bytes(k, k->p->n_slot),
                                .rank_most = m->n_rank > 1 ? k->s->rank_most : 0,
                                .rank_round_trip_s = m->rank_round_trip_s};
-    find_products(m, n, c.product);
+    find_rates(m, n, &c);
     plan_find_drives(k, &c);
     return c;
 }

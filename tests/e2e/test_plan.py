@@ -221,6 +221,7 @@ def test_a_probe_is_kept_for_later_plans():
     assert {"F16", "Q8_0", "Q4_K", "MXFP4"} <= {p["type"] for p in m["products"]}
     assert all(1e6 < p["one_per_s"] and 1e6 < p["many_per_s"] < 100 * max(m["int8_per_s"], m["amx_per_s"] or 0) for p in m["products"])
     assert m["thread_int8_per_s"] > 1e6 and m["thread_float_per_s"] > 1e6
+    assert all(1e6 < m[f"attention_{n}_per_s"] < 10 * m["float_per_s"] for n in ("one", "many")), m
     reads = m["drives"][0]["random_reads"]
     assert m["drives"][0]["name"] == os.path.dirname(DEMO) and len(reads) == 16 and all(r["bytes_per_s"] > 0 for r in reads)
     has_tiles = b"amx kernels" in subprocess.run([MOEBIUS, "doctor"], stdout=subprocess.PIPE).stdout

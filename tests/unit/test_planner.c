@@ -966,6 +966,8 @@ static void what_goes_with_a_rate_changes_with_it(void **state)
                         .amx_per_s = 800e9,
                         .n_product = 1,
                         .products = {{"Q4_K", 30e9, 60e9}},
+                        .attention_one_per_s = 20e9,
+                        .attention_many_per_s = 40e9,
                         .n_drive = 1,
                         .drives = {{.reads = {{64 << 10, 4, 1e9}, {1 << 20, 4, 2e9}}, .n_read = 2}}};
     machine_set_rate(&m, MACHINE_MEMORY, 1, 5e9);
@@ -978,6 +980,8 @@ static void what_goes_with_a_rate_changes_with_it(void **state)
     assert_within(m.amx_per_s, 600e9, 1e-9);
     assert_within(m.products[0].one_per_s, 22.5e9, 1e-9);
     assert_within(m.products[0].many_per_s, 45e9, 1e-9);
+    assert_within(m.attention_one_per_s, 15e9, 1e-9);
+    assert_within(m.attention_many_per_s, 30e9, 1e-9);
     assert_within(machine_memory_speed(&m, 2), 8e9, 1e-9);
     machine_set_rate(&m, MACHINE_DRIVE, 0, 3e9);
     assert_within(machine_drive_speed(&m.drives[0], 1 << 20), 3e9, 1e-9);
@@ -1056,6 +1060,24 @@ static void products_are_as_fast_as_those_of_their_type(void **state)
     double each_s = (MACHINE_MANY * 1e-3 - 1e-2) / (MACHINE_MANY - 1); /* and what it takes for each further token */
     assert_within(ceiling_step(&p, 100, 0).part_s[PART_PRODUCTS], 8 * (1e-2 - each_s) + 200 * (each_s + 2e-3), 1e-9);
     assert_within(ceiling_step(&p, 4 * MACHINE_MANY, 0).part_s[PART_PRODUCTS], 8 * MACHINE_MANY * (1e-3 + 2e-3), 1e-9);
+}
+
+/* The same of attention: a token, or a prompt's tokens, to positions of a cache. */
+static void attention_is_as_fast_as_it_was_measured(void **state)
+{
+    const struct plan_facts f = {0};
+    const struct plan_kv kv = {.n_cache = 1, .caches = {{0, 1, 100}}};
+    struct ceiling_params p = {.facts = &f, .kv = &kv, .read_per_s = 1e9, .int8_per_s = 1e6, .float_per_s = 1e6};
+    const struct ceiling_time peak = ceiling_step(&p, 3, 10);
+    assert_within(peak.part_s[PART_STATE], 3 * 11 * 1e-4, 1e-9);
+    p.attention = (struct ceiling_rate){.one_per_s = 0.25e6, .many_per_s = 0.5e6};
+    const struct ceiling_time slower = ceiling_step(&p, 3, 10), prompt = ceiling_prompt(&p, 0, 4, 4);
+    assert_within(slower.part_s[PART_STATE], 4 * peak.part_s[PART_STATE], 1e-9);
+    assert_within(slower.least_s, peak.least_s, 1e-12);
+    assert_within(prompt.part_s[PART_STATE], 2 * 10 * 1e-4, 1e-9);
+    assert_within(prompt.least_s, 10 * 1e-4, 1e-9);
+    p.read_per_s = 1e3; /* memory is slower */
+    assert_within(ceiling_step(&p, 3, 10).part_s[PART_STATE], 3 * 11 * 1e-3, 1e-9);
 }
 
 /* A pass of a prompt computes the last layer's experts for the token alone whose logits are wanted, and passes before
@@ -1316,6 +1338,7 @@ int main(void)
         cmocka_unit_test(rates_between_measurements_are_read_off),
         cmocka_unit_test(misses_follow_counts_of_earlier_runs),
         cmocka_unit_test(products_are_as_fast_as_those_of_their_type),
+        cmocka_unit_test(attention_is_as_fast_as_it_was_measured),
         cmocka_unit_test(the_last_layer_goes_on_with_one_token),
         cmocka_unit_test(tokens_see_no_more_than_their_window),
         cmocka_unit_test(computing_hides_reads_of_prompts),
