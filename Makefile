@@ -42,7 +42,7 @@ soak: ## run the long forms of tests: mutated models, failing calls, kills, host
 	@test -e build-asan/build.ninja || meson setup build-asan -Dtests=enabled $(subst :, ,$(SANITIZE))
 	@ninja -C build-asan
 	@$(SOAK) MOEBIUS_MUTATIONS=10000 MOEBIUS_SHAPES=1000 build-asan/tests/e2e/test_mutated_models
-	@$(SOAK) build-asan/tests/golden/test_golden tests/golden
+	@$(SOAK) MOEBIUS_GOLDEN=all build-asan/tests/golden/test_golden tests/golden
 	@MOEBIUS_SCHEDULES=2 build-asan/tests/e2e/test_schedules tests/golden
 	@test -e build/build.ninja || meson setup build --prefix=$(PREFIX) -Dtests=enabled
 	@ninja -C build
