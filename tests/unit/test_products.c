@@ -143,6 +143,21 @@ static const enum quant_type integers[] = {QUANT_Q4_0, QUANT_Q5_0, QUANT_Q8_0, Q
                                            QUANT_Q5_K, QUANT_Q6_K, QUANT_MXFP4};
 enum { N_INTEGER = sizeof integers / sizeof *integers };
 
+static bool asks_for_integers(void)
+{
+    const char *products = getenv("MOEBIUS_VULKAN_PRODUCTS");
+    return products && !strcmp(products, "integer");
+}
+
+/* Whether products on integers are asked for, of which the type has none: nothing is new. */
+static bool is_known(enum quant_type type)
+{
+    bool has_integers = false;
+    for (int i = 0; i < N_INTEGER; i++)
+        has_integers = has_integers || integers[i] == type;
+    return asks_for_integers() && !has_integers;
+}
+
 static void check_all_products(struct fixture *f, const enum quant_type *all, int n)
 {
     struct product *p = calloc(1, sizeof *p);
@@ -460,11 +475,12 @@ static void experts_of_each_type_compute_the_formula_by_either_dispatch(void **s
         d->weights[i] = 0.25f + (float)(i % 3) / 8;
     }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        for (int is_ungated = 0; is_ungated < (i < 3 ? 2 : 1); is_ungated++)
+        for (int is_ungated = 0; is_ungated < (i < 3 ? 2 : 1) && !is_known(kinds[i][0]); is_ungated++)
             check_mixture(f, d, quant_info(kinds[i][0]), quant_info(kinds[i][1]), is_ungated, 0);
     for (size_t i = 0; i < 4; i++) {
         d->clamps = i / 2;
-        check_mixture(f, d, quant_info(kinds[i % 2][0]), quant_info(kinds[i % 2][1]), false, 4);
+        if (!is_known(kinds[i % 2][0]))
+            check_mixture(f, d, quant_info(kinds[i % 2][0]), quant_info(kinds[i % 2][1]), false, 4);
     }
     free(d);
 }
@@ -486,8 +502,6 @@ int main(void)
         TEST(matrices_of_several_types_are_multiplied_at_once),
         TEST(experts_of_each_type_compute_the_formula_by_either_dispatch),
     };
-    const char *products = getenv("MOEBIUS_VULKAN_PRODUCTS");
-    return products && !strcmp(products, "integer")
-               ? cmocka_run_group_tests_name("products of integers", of_integers, NULL, NULL)
-               : cmocka_run_group_tests_name("products", tests, NULL, NULL);
+    return asks_for_integers() ? cmocka_run_group_tests_name("products of integers", of_integers, NULL, NULL)
+                               : cmocka_run_group_tests_name("products", tests, NULL, NULL);
 }
