@@ -378,6 +378,12 @@ static enum MHD_Result begin(struct exchange *own)
     return MHD_YES;
 }
 
+/* Decodes a path in place. One with a zero byte stays as it came, as its text would end there. */
+static size_t decode(void *user, struct MHD_Connection *connection, char *text)
+{
+    return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
+}
+
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *path, const char *method,
                                   const char *version, const char *upload, size_t *n_upload, void **context)
 {
@@ -523,13 +529,14 @@ static err_code start_threads(struct http *h, struct err *e)
 static err_code start_daemon(struct http *h, struct err *e)
 {
     const struct http_options *o = &h->options;
-    h->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
-                                 MHD_OPTION_LISTEN_SOCKET, o->listen_fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
-                                 MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_CONNECTION_LIMIT,
-                                 (unsigned)o->max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT,
-                                 (unsigned)o->max_per_address, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->timeout_s,
-                                 MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-                                 MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
+    h->daemon =
+        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, h,
+                         MHD_OPTION_LISTEN_SOCKET, o->listen_fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
+                         MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_CONNECTION_LIMIT,
+                         (unsigned)o->max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)o->max_per_address,
+                         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->timeout_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                         (size_t)CONNECTION_BYTES, MHD_OPTION_UNESCAPE_CALLBACK, decode, NULL,
+                         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     if (!h->daemon)
         return err_set(e, ERR_FAIL, "libmicrohttpd can't start");
     h->options.listen_fd = -1; /* the daemon's */

@@ -528,6 +528,8 @@ def test_facts():
         assert m["id"] == "tiny" and m["context_length"] == m["meta"]["n_ctx"] == m["max_input_tokens"] == 300
         assert s.json("/v1/models/tiny")["id"] == "tiny"
         assert "tiny" not in s.json("/v1/models/other", status=404)["error"]["message"]
+        assert "tiny%00" in s.json("/v1/models/tiny%00", status=404)["error"]["message"]
+        assert s.json("/v1/models/tin%79")["id"] == "tiny" and s.ask("GET", "/health%00")[0] == 404
         props = s.json("/props")
         defaults = props["default_generation_settings"]
         assert defaults["n_ctx"] == 300 and defaults["params"]["top_p"] == 0.95 and defaults["params"]["n_predict"] == -1
