@@ -69,7 +69,7 @@ json_t *openai_error(int status, const struct err *error)
     };
     const char *type = status < 500 ? "invalid_request_error" : "server_error", *code = NULL;
     char param[FIELD_PATH_BYTES];
-    find_param(error->text, param);
+    find_param(status < 500 ? error->text : "", param); /* other sentences may begin with a file's name */
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (kinds[i].status == status) {
             type = kinds[i].type;

@@ -56,7 +56,9 @@ void models_give_up(struct models *all, struct served_model *m, const struct err
     hide_folders(m->path, &m->error);
     if (all->told == m)
         all->told = NULL;
-    models_end_waits(all, m, &m->error);
+    struct err told = m->error;
+    (void)!err_prefix(&told, "model"); /* the field that names it */
+    models_end_waits(all, m, &told);
 }
 
 /* ---- which model is loaded; all with the lock held ------------------------------------------------------------- */

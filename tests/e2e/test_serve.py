@@ -508,6 +508,8 @@ def test_clients_are_told_of_no_folders():
             assert code == 400 and b"whole.gguf has no chat template" in text, (route, text)
             assert b"of nobody" not in text, text
         assert s.wait_for(f"{path} has no chat template")
+        refused = s.json(COMPLETIONS, {"model": "broken", "prompt": "a"}, status=400)["error"]
+        assert refused["message"].startswith("model: broken.gguf") and refused["param"] == "model", refused
         for code, _, text in s.ask("POST", COMPLETIONS, {"model": "broken", "prompt": "a"}), s.ask("GET", "/plan/broken"), \
                 s.ask("GET", "/models"):
             assert b"broken" in text and b"of nobody" not in text, text
