@@ -31,6 +31,7 @@ static err_code add_assistant(struct message_list *list, const char *path, json_
     json_t *assistant = messages_assistant(list, false), *text;
     static const char *const names[] = {"reasoning_content", "reasoning", "thinking"};
     const char *reasoning = NULL, *refusal;
+    bool is_prefix = false;
     if (!assistant)
         return err_nomem(e, 0, "a message");
     for (size_t i = 0; !reasoning && i < sizeof names / sizeof *names; i++)
@@ -42,8 +43,8 @@ static err_code add_assistant(struct message_list *list, const char *path, json_
     TRY(request_string(message, path, "refusal", &refusal, e));
     if (refusal)
         TRY(messages_say(list, assistant, json_string(refusal), e));
-    if (json_is_true(json_object_get(message, "prefix")))
-        list->r->continues_message = true;
+    TRY(request_flag(message, path, "prefix", &is_prefix, e));
+    list->r->continues_message |= is_prefix;
     return add_calls(list, field_path(path, -1, "tool_calls").s, assistant, json_object_get(message, "tool_calls"), e);
 }
 

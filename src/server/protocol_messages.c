@@ -104,10 +104,12 @@ static err_code add_result(struct message_list *list, const char *path, json_t *
 {
     struct bytes all = {0};
     const char *id;
+    bool is_error = false;
     json_t *text;
     TRY(request_string(block, path, "tool_use_id", &id, e));
+    TRY(request_flag(block, path, "is_error", &is_error, e));
     TRY(messages_text(list->r, field_path(path, -1, "content").s, json_object_get(block, "content"), true, &text, e));
-    if (json_is_true(json_object_get(block, "is_error"))) { /* templates have no field for it */
+    if (is_error) { /* templates have no field for it */
         err_code code = bytes_add_text(&all, "Error: ", e);
         if (code == ERR_OK)
             code = bytes_add(&all, json_string_value(text), json_string_length(text), e);

@@ -101,13 +101,15 @@ static err_code parse_generate(struct server_request *r, json_t *body, struct er
     };
     struct message_list list;
     const char *prompt, *system;
+    bool is_raw = false;
     r->stream = true;
     TRY(request_take_body(r, body, e));
     TRY(REQUEST_READ_FIELDS(r, "", body, fields, e));
     TRY(request_string(body, "", "prompt", &prompt, e));
     TRY(request_string(body, "", "system", &system, e));
+    TRY(request_flag(body, "", "raw", &is_raw, e));
     r->only_loads = !prompt || !*prompt;
-    if (!r->only_loads && (r->suffix || json_is_true(json_object_get(body, "raw"))))
+    if (!r->only_loads && (r->suffix || is_raw))
         r->prompts = json_pack("[O]", json_object_get(body, "prompt"));
     if (r->only_loads || r->prompts)
         return finish(r, e);

@@ -87,6 +87,17 @@ err_code request_string(const json_t *object, const char *path, const char *name
     return ERR_OK;
 }
 
+err_code request_flag(const json_t *object, const char *path, const char *name, bool *out, struct err *e)
+{
+    const json_t *value = json_object_get(object, name);
+    if (!value || json_is_null(value))
+        return ERR_OK;
+    if (!json_is_boolean(value))
+        return request_expected(e, field_path(path, -1, name).s, value, "true or false");
+    *out = json_is_true(value);
+    return ERR_OK;
+}
+
 /* Some clients write whole numbers as 4.0. */
 static bool take_whole(const json_t *value, json_int_t *out)
 {

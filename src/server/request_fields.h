@@ -91,6 +91,9 @@ err_code request_expected(struct err *e, const char *path, const json_t *value, 
 MUST_USE err_code request_string(const json_t *object, const char *path, const char *name, const char **out,
                                  struct err *e);
 
+/* A member that is true or false; where it is missing or null, what *out says already. */
+MUST_USE err_code request_flag(const json_t *object, const char *path, const char *name, bool *out, struct err *e);
+
 /* Whether a text, which may be NULL, is this word. */
 bool request_is(const char *text, const char *word);
 

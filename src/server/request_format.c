@@ -116,6 +116,8 @@ out:
 
 static err_code set_wants_object(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
+    if (!json_is_boolean(value))
+        return request_expected(e, path, value, "true or false");
     return json_is_true(value) ? request_set_json_object(r, path, e) : ERR_OK;
 }
 
@@ -135,6 +137,7 @@ err_code request_set_structured(struct server_request *r, const char *path, json
 err_code request_set_response_format(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
     const char *type;
+    bool is_strict = false;
     TRY(request_string(value, path, "type", &type, e));
     if (!request_is(type, "text") && !request_is(type, "json_object") && !request_is(type, "json_schema"))
         return request_expected(e, field_path(path, -1, "type").s, json_object_get(value, "type"),
@@ -147,6 +150,6 @@ err_code request_set_response_format(struct server_request *r, const char *path,
         return ERR_OK;
     if (request_is(type, "json_object") && !schema)
         return request_set_json_object(r, path, e);
-    return set_strict_schema(r, field_path(at.s, -1, "schema").s, schema,
-                             json_is_true(json_object_get(holder, "strict")), e);
+    TRY(request_flag(holder, at.s, "strict", &is_strict, e));
+    return set_strict_schema(r, field_path(at.s, -1, "schema").s, schema, is_strict, e);
 }

@@ -57,13 +57,13 @@ static err_code add_reasoning(struct message_list *list, const char *path, json_
 {
     const char *encrypted;
     json_t *text, *assistant;
+    TRY(request_string(item, path, "encrypted_content", &encrypted, e));
     TRY(messages_text(list->r, field_path(path, -1, "content").s, json_object_get(item, "content"), true, &text, e));
     if (json_string_length(text) == 0) {
         json_decref(text);
         TRY(messages_text(list->r, field_path(path, -1, "summary").s, json_object_get(item, "summary"), true, &text,
                           e));
     }
-    encrypted = json_string_value(json_object_get(item, "encrypted_content"));
     if (json_string_length(text) == 0 && encrypted &&
         !strncmp(encrypted, responses_sealed, sizeof responses_sealed - 1)) {
         json_decref(text);

@@ -84,9 +84,11 @@ static err_code show(struct call *c, struct served_model *m, struct err *e)
 
 static err_code find_shown(struct call *c, struct served_model **m, struct err *e)
 {
+    const char *model, *name;
     TRY(call_body(c, &c->request.body, e));
-    const char *name = json_string_value(json_object_get(c->request.body, "model"));
-    return call_find_model(c, name ? name : json_string_value(json_object_get(c->request.body, "name")), m, e);
+    TRY(request_string(c->request.body, "", "model", &model, e));
+    TRY(request_string(c->request.body, "", "name", &name, e)); /* of older clients */
+    return call_find_model(c, model ? model : name, m, e);
 }
 
 void route_ollama_show(struct call *c)

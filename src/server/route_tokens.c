@@ -35,13 +35,6 @@ static bool is_missing(const json_t *value)
     return !value || json_is_null(value);
 }
 
-/* What a flag says, or what it says when it is missing. */
-static bool flag(const json_t *body, const char *name, bool otherwise)
-{
-    const json_t *value = json_object_get(body, name);
-    return is_missing(value) ? otherwise : json_is_true(value);
-}
-
 /* `content` is in llama.cpp's form, `prompt` in that of vLLM's server, where the token that begins a text is added
  * unless the request says otherwise. */
 static err_code tokenize(struct call *c, struct served_model *m, struct err *e)
@@ -51,13 +44,16 @@ static err_code tokenize(struct call *c, struct served_model *m, struct err *e)
     int32_t *ids;
     size_t n;
     const json_t *content = json_object_get(body, "content"), *prompt = json_object_get(body, "prompt");
-    bool is_prompt = is_missing(content) && !is_missing(prompt), with_pieces = flag(body, "with_pieces", false);
+    bool is_prompt = is_missing(content) && !is_missing(prompt), adds_special = is_prompt;
+    bool with_pieces = false, parses_special = true;
     const json_t *text = is_prompt ? prompt : content;
     if (!json_is_string(text))
         return err_set(e, ERR_USAGE, "%s: expected a string", is_prompt ? "prompt" : "content");
-    bool add_special = is_prompt ? flag(body, "add_special_tokens", true) : flag(body, "add_special", false);
-    if (moebius_tokenize(m->vocab, json_string_value(text), json_string_length(text), add_special,
-                         flag(body, "parse_special", true), &ids, &n, &error) != MOEBIUS_OK)
+    TRY(request_flag(body, "", is_prompt ? "add_special_tokens" : "add_special", &adds_special, e));
+    TRY(request_flag(body, "", "parse_special", &parses_special, e));
+    TRY(request_flag(body, "", "with_pieces", &with_pieces, e));
+    if (moebius_tokenize(m->vocab, json_string_value(text), json_string_length(text), adds_special, parses_special,
+                         &ids, &n, &error) != MOEBIUS_OK)
         return from_public(e, &error);
     json_t *list = json_array();
     bool good = list != NULL;
@@ -93,8 +89,10 @@ static err_code detokenize(struct call *c, struct served_model *m, struct err *e
 
 static err_code read_body(struct call *c, struct served_model **m, struct err *e)
 {
+    const char *name;
     TRY(call_body(c, &c->request.body, e));
-    return call_find_model(c, json_string_value(json_object_get(c->request.body, "model")), m, e);
+    TRY(request_string(c->request.body, "", "model", &name, e));
+    return call_find_model(c, name, m, e);
 }
 
 static void handle(struct call *c, call_work_fn *work)

@@ -203,9 +203,10 @@ err_code tools_set_responses(struct server_request *r, const char *path, json_t 
 static err_code read_messages_tool(struct server_request *r, const char *path, const char *type, json_t *tool,
                                    struct err *e)
 {
-    struct tool t = {.is_deferred = json_is_true(json_object_get(tool, "defer_loading"))};
+    struct tool t = {0};
     if (type && !request_is(type, "custom"))
         return ignore_tool(r, path, type);
+    TRY(request_flag(tool, path, "defer_loading", &t.is_deferred, e));
     TRY(read_tool(&t, path, tool, "input_schema", e));
     return add_tool(r, path, &t, e);
 }
@@ -306,7 +307,8 @@ err_code tools_set_choice(struct server_request *r, const char *path, json_t *va
 err_code tools_set_messages_choice(struct server_request *r, const char *path, json_t *value, struct err *e)
 {
     const char *type;
-    r->one_call = json_is_true(json_object_get(value, "disable_parallel_tool_use"));
+    r->one_call = false;
+    TRY(request_flag(value, path, "disable_parallel_tool_use", &r->one_call, e));
     TRY(request_string(value, path, "type", &type, e));
     if (request_is(type, "tool"))
         return set_named(r, path, value, type, e);

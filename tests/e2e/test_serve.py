@@ -592,6 +592,18 @@ def test_bodies_that_are_refused():
                 ({**chat("hi"), "n": 1000}, "n"), ({"prompt": 5}, "messages"), (chat("hi", logit_bias={"9999999": 1}), "logit_bias"):
             error = s.json(CHAT, body, status=400)["error"]
             assert word in error["message"] and error["param"] == word, error
+        for path, body, says in ("/tokenize", {"content": "a", "model": 5}, "model: 5; expected a text"), \
+                ("/tokenize", {"content": "a", "with_pieces": 1}, "with_pieces: 1; expected true or false"), \
+                ("/tokenize", {"prompt": "a", "add_special_tokens": "no"}, "add_special_tokens: \"no\"; expected"), \
+                ("/detokenize", {"tokens": [1], "model": "a\0"}, "model: \"a\"; expected a text without zero bytes"), \
+                ("/api/show", {"model": 5}, "model: 5; expected a text"), ("/api/show", {"name": []}, "name: an empty list;"), \
+                ("/api/generate", {"prompt": "a", "raw": 1}, "raw: 1; expected true or false"), \
+                (CHAT, {"messages": [{"role": "assistant", "content": "a", "prefix": "yes"}]}, "messages[0].prefix: \"yes\"; expected"), \
+                (CHAT, chat("a", response_format={"type": "json_schema", "json_schema": {"strict": 1, "schema": {}}}),
+                 "response_format.json_schema.strict: 1; expected true or false"), \
+                (CHAT, chat("a", structured_outputs={"json_object": "x"}), "structured_outputs.json_object: \"x\"; expected"):
+            error = s.json(path, body, status=400)["error"]
+            assert says in (error if isinstance(error, str) else error["message"]), (says, error)
         assert "max_tokens" in s.json("/v1/messages", {"messages": [], "max_tokens": -5}, status=400)["error"]["message"]
         for n in 2147483647, (1 << 63) - 1, 1 << 64:
             assert s.json(COMPLETIONS, {"prompt": "x", "max_tokens": n, "seed": (1 << 64) - 1, "stop": " "})
