@@ -15,6 +15,7 @@ struct moebius_reply {
     struct reply_tools tools;
     struct bytes texts[MOEBIUS_REPLY_N];
     bool has_end;         /* the last token ends the answer */
+    bool is_past_end;     /* a token has come that ends answers, unless the call follows that the reader holds back */
     moebius_reply_fn *fn; /* may be NULL */
     void *user;
 };
@@ -83,12 +84,29 @@ moebius_status moebius_reply_set_tools(moebius_reply *reply, const char *tools, 
     return engine_status(code, &e, error);
 }
 
+/* Whether a token ends the answer. Where calls of the family begin with the token that ends answers, the next ones
+ * say. */
+static bool ends(moebius_reply *reply, int32_t id)
+{
+    const struct tokenizer *t = reply->tmpl->vocab->tokenizer;
+    size_t n;
+    bool is_whole;
+    if (!tokenizer_is_end(t, id) && id != reply->tmpl->end && !reply->is_past_end)
+        return false;
+    const char *piece = tokenizer_piece(t, id, true, &n);
+    bool begins_call = reply_begins_call(reply->reader, piece, n, &is_whole);
+    if (!begins_call && reply->is_past_end)
+        reply_drop_held(reply->reader);
+    reply->is_past_end = begins_call && !is_whole;
+    return !begins_call;
+}
+
 moebius_status moebius_reply_feed(moebius_reply *reply, int32_t id, bool *end, moebius_error *error)
 {
     const struct tokenizer *t = reply->tmpl->vocab->tokenizer;
     struct err e = {0};
     size_t n;
-    *end = reply->has_end = tokenizer_is_end(t, id) || id == reply->tmpl->end;
+    *end = reply->has_end = ends(reply, id);
     if (*end)
         return engine_status(ERR_OK, &e, error);
     const char *piece = tokenizer_piece(t, id, false, &n);
@@ -117,6 +135,8 @@ bool moebius_reply_is_mark(const moebius_reply *reply, int32_t id)
 void moebius_reply_finish(moebius_reply *reply)
 {
     struct err e;
+    if (reply->is_past_end)
+        reply_drop_held(reply->reader);
     (void)!reply_finish(reply->reader, !reply->has_end, &e); /* a few bytes that there is room for */
 }
 

@@ -63,6 +63,11 @@ MUST_USE err_code reply_finish(struct reply *r, bool is_cut, struct err *e);
 bool reply_is_reasoning(const struct reply *r, const char **mark);
 /* Whether this piece would begin or continue a mark between reasoning and content. */
 bool reply_is_mark(const struct reply *r, const char *s, size_t n);
+/* Whether the text that is held back and this piece are the beginning of a call, or with *is_whole the whole mark with
+ * which one begins. For pieces that would otherwise end the answer: false once a call has come. */
+bool reply_begins_call(const struct reply *r, const char *s, size_t n, bool *is_whole);
+/* The text that is held back was to become a call that did not come: it is none of the content. */
+void reply_drop_held(struct reply *r);
 /* Whether a special token of this text should be passed to reply_feed; others carry no meaning for the reader. */
 bool reply_reads(const struct reply *r, const char *token, size_t n);
 

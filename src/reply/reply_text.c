@@ -258,16 +258,20 @@ err_code reply_feed(struct reply *r, const char *s, size_t n, struct err *e)
     return check_memory(r, e);
 }
 
+void reply_drop_held(struct reply *r)
+{
+    reply_tell(r, REPLY_SYNTAX, r->held.s, r->held.n);
+    bytes_clear(&r->held);
+}
+
 /* What content ended with is none of it. */
 static void drop_end(struct reply *r)
 {
     size_t n = 0;
     while (n < r->held.n && reply_is_space(r->held.s[n]))
         n++;
-    if (look_for_end(r, n) < 2)
-        return;
-    reply_tell(r, REPLY_SYNTAX, r->held.s, r->held.n);
-    bytes_clear(&r->held);
+    if (look_for_end(r, n) == 2)
+        reply_drop_held(r);
 }
 
 err_code reply_finish(struct reply *r, bool is_cut, struct err *e)
@@ -300,6 +304,27 @@ bool reply_is_mark(const struct reply *r, const char *s, size_t n)
         is_mark = is_mark || begin_alike(m->skip[i], bytes_text(&text), text.n);
     bytes_close(&text);
     return is_mark && !r->call.state;
+}
+
+bool reply_begins_call(const struct reply *r, const char *s, size_t n, bool *is_whole)
+{
+    struct bytes text = {0};
+    size_t n_space = 0;
+    bool begins = false;
+    *is_whole = false;
+    bytes_put(&text, r->held.s, r->held.n);
+    bytes_put(&text, s, n);
+    while (n_space < text.n && reply_is_space(text.s[n_space]))
+        n_space++;
+    for (int i = 0; i < REPLY_MAX_TRIGGERS && !r->call.state && !r->call.has_called; i++) {
+        const struct reply_trigger *t = &r->style.family->triggers[i];
+        if (is_possible(r, t) && begin_alike(t->text, bytes_text(&text) + n_space, text.n - n_space)) {
+            begins = true;
+            *is_whole = text.n - n_space >= strlen(t->text);
+        }
+    }
+    bytes_close(&text);
+    return begins;
 }
 
 bool reply_is_reasoning(const struct reply *r, const char **mark)

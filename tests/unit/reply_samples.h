@@ -28,7 +28,8 @@
 #define HY3           "HYTK = ':opensource'"
 #define SOLAR         "<|tool_call:begin|> <|begin|>assistant<|think|>"
 #define GRANITE       "<think> <|tool_call|>"
-#define GIGACHAT      "<|function_call|>"
+#define GIGACHAT      "<|function_call|> <|role_sep|>"
+#define GIGACHAT_3_0  "<|role_sep|>"
 #define ERNIE         "<think> <tool_call> <global_setting>"
 #define GENERIC       "<think>"
 #define CALLS_BEGIN   DEEPSEEK("tool" LOW "calls" LOW "begin")
@@ -306,6 +307,10 @@ static const struct reply_sample samples[] = {
      "CALL[get_time] A[{}] END[] C[Wait.] "},
     /* GigaChat */
     {GIGACHAT, "I look.<|function_call|>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}",
+     "C[I look.] CALL[get_weather] A[{\"city\":\"Paris\"}] END[] "},
+    {GIGACHAT_3_0,
+     "I look.<|message_sep|>\n\nfunction call<|role_sep|>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": "
+     "\"Paris\"}}",
      "C[I look.] CALL[get_weather] A[{\"city\":\"Paris\"}] END[] "},
     /* LFM2 */
     {LFM2, "Ok.<|tool_call_start|>[get_weather(city=\"Paris\"), get_time()]<|tool_call_end|>Wait.",

@@ -256,6 +256,7 @@ static const char *const sources[] = {HERMES,
                                       SOLAR,
                                       GRANITE,
                                       GIGACHAT,
+                                      GIGACHAT_3_0,
                                       GENERIC};
 
 /* Draws an answer from the grammar, which calls tools, unless there is a schema: then it may be JSON instead. */

@@ -9,9 +9,10 @@
 #include "small_vocab.h"
 #include "temp_folder.h"
 
-static const char *const controls[] = {"<|im_start|>", "<|im_end|>", "<|channel|>", "<|message|>", "<|end|>",
-                                       "<|start|>",    "<|return|>", "<|eos|>",     "<turn>",      "<|call|>",
-                                       "[TOOL_CALLS]", "[ARGS]",     "[CALL_ID]"};
+static const char *const controls[] = {
+    "<|im_start|>",  "<|im_end|>", "<|channel|>", "<|message|>",  "<|end|>", "<|start|>", "<|return|>",
+    "<|eos|>",       "<turn>",     "<|call|>",    "[TOOL_CALLS]", "[ARGS]",  "[CALL_ID]", "<|message_sep|>\n\n",
+    "<|role_sep|>\n"};
 
 /* Bytes and a few control tokens (<|call|> and <|return|>: then <|end|> ends a part, not the answer), and a template in
  * the file. */
@@ -132,6 +133,9 @@ static void channels_are_read(void **state)
 
 #define TOOLS  "[{\"name\": \"get\", \"parameters\": {\"type\": \"object\"}}]"
 #define MARKED CHATML "{# [TOOL_CALLS] [ARGS] #}"
+#define GIGACHAT                                                                                                       \
+    "{%- for m in messages %}{{ m.role + '<|role_sep|>\\n' + m.content + '<|message_sep|>\\n\\n' }}{% endfor %}"
+#define GIGACHAT_CALL "<|message_sep|>\n\nfunction call<|role_sep|>\n"
 
 struct calls {
     char text[400]; /* of all parts, each in front of its text */
@@ -147,9 +151,9 @@ static void collect_calls(void *user, moebius_reply_part part, const char *text,
 }
 
 /* Whole pieces, as the tokens come: what is told, in order. */
-static struct calls read_calls(const char *text, const char *tools)
+static struct calls read_calls(const char *source, const char *text, const char *tools)
 {
-    moebius_vocab *vocab = open_vocab(MARKED);
+    moebius_vocab *vocab = open_vocab(source);
     moebius_template *tmpl;
     moebius_reply *reply;
     moebius_error error;
@@ -157,8 +161,8 @@ static struct calls read_calls(const char *text, const char *tools)
     int32_t *ids;
     size_t n_ids, n;
     bool end = false;
-    assert_int_equal(moebius_template_open(&tmpl, MARKED, strlen(MARKED), vocab, &error), MOEBIUS_OK);
-    assert_string_equal(moebius_template_family(tmpl), "mistral");
+    assert_int_equal(moebius_template_open(&tmpl, source, strlen(source), vocab, &error), MOEBIUS_OK);
+    assert_string_equal(moebius_template_family(tmpl), strcmp(source, MARKED) ? "gigachat" : "mistral");
     assert_int_equal(moebius_reply_open(&reply, tmpl, "", collect_calls, &c, &error), MOEBIUS_OK);
     if (tools)
         assert_int_equal(moebius_reply_set_tools(reply, tools, &error), MOEBIUS_OK);
@@ -177,12 +181,30 @@ static struct calls read_calls(const char *text, const char *tools)
 
 static void calls_of_tools_are_told_when_they_are_named(void **state)
 {
-    struct calls c = read_calls("[TOOL_CALLS]get[CALL_ID]abc[ARGS]{}<|im_end|>", TOOLS);
+    struct calls c = read_calls(MARKED, "[TOOL_CALLS]get[CALL_ID]abc[ARGS]{}<|im_end|>", TOOLS);
     assert_string_equal(c.text, "call get|arguments {|arguments }|end abc|");
-    c = read_calls("[TOOL_CALLS]set[ARGS]{}<|eos|>", TOOLS);
+    c = read_calls(MARKED, "[TOOL_CALLS]set[ARGS]{}<|eos|>", TOOLS);
     assert_string_equal(c.text, "note .|content [TOOL_CALLS]set[ARGS]{|content }|");
-    c = read_calls("[TOOL_CALLS]get[ARGS]{}", NULL); /* control tokens that are no marks say nothing */
+    c = read_calls(MARKED, "[TOOL_CALLS]get[ARGS]{}", NULL); /* control tokens that are no marks say nothing */
     assert_string_equal(c.text, "content g|content e|content t|content {|content }|");
+}
+
+static void a_call_may_follow_the_token_that_ends_answers(void **state)
+{
+    struct calls c = read_calls(GIGACHAT, "Hi" GIGACHAT_CALL "{\"name\": \"get\", \"arguments\": {}}<|eos|>", TOOLS);
+    assert_string_equal(c.text, "content H|content i|call get|arguments {|arguments }|end |");
+    c = read_calls(GIGACHAT, GIGACHAT_CALL "{\"name\": \"get\", \"arguments\": {}}<|message_sep|>\n\nx", TOOLS);
+    assert_string_equal(c.text, "call get|arguments {|arguments }|end |");
+    static const char *const others[] = {"<|message_sep|>\n\nuser<|role_sep|>\nx", "<|message_sep|>\n\nfunction result",
+                                         "<|message_sep|>\n\nfunction", "<|message_sep|>\n\n<|eos|>x"};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char text[100];
+        snprintf(text, sizeof text, "Hi%s", others[i]);
+        c = read_calls(GIGACHAT, text, TOOLS);
+        assert_string_equal(c.text, "content H|content i|");
+    }
+    c = read_calls(GIGACHAT, "Hi" GIGACHAT_CALL "{", NULL);
+    assert_string_equal(c.text, "content H|content i|");
 }
 
 static void tools_are_checked(void **state)
@@ -267,6 +289,7 @@ int main(void)
         cmocka_unit_test(content_may_have_marks_around_it),
         cmocka_unit_test(channels_are_read),
         cmocka_unit_test(calls_of_tools_are_told_when_they_are_named),
+        cmocka_unit_test(a_call_may_follow_the_token_that_ends_answers),
         cmocka_unit_test(tools_are_checked),
         cmocka_unit_test(a_grammar_of_calls_begins_with_its_trigger),
         cmocka_unit_test(a_template_without_a_vocabulary_reads_no_answers),
