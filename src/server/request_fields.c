@@ -457,6 +457,7 @@ static const struct request_field shared[] = {
     FIELD_SETTER("enable_thinking", request_set_thinks),
     FIELD_SETTER("include_reasoning", set_shows_reasoning),
     BUDGET("reasoning_budget"),
+    BUDGET("reasoning_budget_tokens"),
     BUDGET("thinking_budget"),
     BUDGET("thinking_budget_tokens"),
     BUDGET("thinking_token_budget"),
