@@ -26,12 +26,13 @@ struct model_options {
     int64_t n_draft;              /* the most guesses of a text's next tokens in a pass (texts/draft.h) */
     bool no_mtp;                  /* don't guess with the model's MTP layers */
     struct option_list overrides; /* of metadata: moebius_engine_options.overrides */
-    float yarn;
+    float yarn;                   /* the same; 0: none */
 };
 
 /* clang-format off */
 /* Rows for a command's option table. All commands that run a model have MODEL_OPTIONS, except for two that leave some
- * out: one measures batches and dispatch itself, and one needs all experts on the first device. */
+ * out: one measures batches and dispatch itself, and one needs all experts on the first device; what both write is of
+ * the file as it is. */
 #define MODEL_OPTIONS(o)                                                                                               \
     MODEL_BASE_OPTIONS(o), MODEL_DEVICE_OPTIONS(o), MODEL_KERNEL_OPTIONS(o), OVERRIDE_OPTIONS((o).overrides, (o).yarn)
 #define MODEL_BASE_OPTIONS(o)                                                                                          \

@@ -156,11 +156,12 @@ MUST_USE err_code session_logits_room(moebius_session *s, struct err *e);
 /* Steps of opening, in this order. After a failure the caller closes the engine. */
 void engine_begin_log(moebius_engine *g);
 MUST_USE err_code engine_check_options(moebius_engine *g, struct err *e);
+/* Opens the GGUF, with the metadata that the options override. */
+MUST_USE err_code engine_open_gguf(moebius_engine *g, const char *path, struct err *e);
 /* Fills g->facts from the GGUF, which must be open; with several ranks also options.expert_ram_bytes from the share. */
 MUST_USE err_code engine_size_model(moebius_engine *g, struct err *e);
 /* Opens what experts are read from: the GGUF's files, with its checksums if it has some, and the prepared store. The
  * GGUF must be open. */
-MUST_USE err_code engine_open_gguf(moebius_engine *g, const char *path, struct err *e); /* with overrides */
 MUST_USE err_code engine_open_store(moebius_engine *g, struct err *e);
 /* Loads the model to the devices, with the functions, that `own` names; the rest of the parameters is the engine's. */
 MUST_USE err_code engine_load_model(moebius_engine *g, const struct model_load_params *own, struct err *e);

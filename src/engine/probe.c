@@ -13,6 +13,7 @@
 #include "engine/gpu_speed.h"
 #include "engine/peaks.h"
 #include "engine/planning.h"
+#include "engine/probe_attention.h"
 #include "engine/probe_products.h"
 #include "engine/sized.h"
 #include "engine/status.h"

@@ -1,10 +1,11 @@
+#include "engine/probe_attention.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "engine/probe_products.h"
 
 /* Blocks of one KV head in F16, which a second-level cache holds, and how often they are visited. */
 enum { DIM = 128, N_BLOCK = 4, N_VISIT = 8, N_BEST = 5, BLOCK_ELEMS = KERNEL_ATTN_BLOCK * DIM };
@@ -13,12 +14,12 @@ enum { FEW = 8, MANY = 64 };
 
 struct attention_trial {
     const struct kernels *kernels;
-    uint16_t *k, *v;        /* [N_BLOCK][KERNEL_ATTN_BLOCK][DIM] */
-    float *k_wide, *v_wide; /* a block as floats */
-    float *q;               /* [MANY][DIM] */
-    float *o;               /* [MANY][DIM], running results */
-    float *partial;         /* [KERNEL_ATTN_QUERIES][DIM] */
-    float max[MANY], sum[MANY];
+    uint16_t *k, *v;            /* [N_BLOCK][KERNEL_ATTN_BLOCK][DIM] */
+    float *k_wide, *v_wide;     /* a block as floats */
+    float *q;                   /* [MANY][DIM] */
+    float *o;                   /* [MANY][DIM], running results */
+    float *partial;             /* [KERNEL_ATTN_QUERIES][DIM] */
+    float max[MANY], sum[MANY]; /* of the softmaxes whose results are in o */
 };
 
 /* Folds a block into all queries' softmaxes, as attention on the processor does for so many. */

@@ -99,6 +99,7 @@ err_code gguf_need_u32(const struct gguf *g, const char *key, uint32_t *out, str
     return v ? value_u32(g, key, v, out, e) : missing(g, key, U32_WANTED, e);
 }
 
+/* The value as a float; false when it is no number. */
 static bool value_number(const struct gguf_value *v, double *out)
 {
     uint64_t u;

@@ -123,6 +123,8 @@ err_code gguf_override(struct gguf *g, const char *const *texts, int n, struct e
 {
     if (n == 0)
         return ERR_OK;
+    if (n < 0)
+        return err_set(e, ERR_USAGE, "%d overrides: expected a number from 0", n);
     if (!g->files[0].origins)
         g->file_fingerprint = gguf_fingerprint(g);
     TRY(grow(g, (uint64_t)n, e));

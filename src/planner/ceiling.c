@@ -193,12 +193,18 @@ static double n_seen(int64_t window, double from, double to)
     return ramp + (window && to > w ? (to - most(from, w)) * w : 0);
 }
 
+static double attention_rate(const struct ceiling_params *p, int64_t n_tok)
+{
+    const struct ceiling_rate *r = &p->attention;
+    double many = r->many_per_s > 0 ? r->many_per_s : p->float_per_s;
+    return or_infinite(n_tok == 1 && r->one_per_s > 0 ? r->one_per_s : many);
+}
+
 /* The time of attention and recurrent state of n_texts texts, each of which computes tokens [from, to) in one pass. */
 static double state_s(const struct ceiling_params *p, double n_texts, int64_t from, int64_t to)
 {
     double s = part_s(p, &p->facts->recurrent, n_texts, n_texts * (double)(to - from), p->read_per_s);
-    double rate = to - from > 1 ? p->attention.many_per_s : p->attention.one_per_s;
-    rate = or_infinite(rate > 0 ? rate : p->float_per_s);
+    double rate = attention_rate(p, to - from);
     for (int i = 0; i < p->kv->n_cache; i++) {
         const struct plan_cache *c = &p->kv->caches[i];
         double n_read = c->window ? least((double)to, (double)(c->window + to - from)) : (double)to;

@@ -35,7 +35,7 @@ enum speed_of { SPEED_DECODE, SPEED_PREFILL, SPEED_N };
  * known. */
 struct ceiling_rate {
     double one_per_s;  /* with one token; 0: as many_per_s */
-    double many_per_s; /* with MACHINE_MANY tokens; 0: the peak */
+    double many_per_s; /* with many: MACHINE_MANY in products; 0: the peak */
 };
 
 /* Where a model's bytes are, and how fast each place can be read; a rate of 0 is unknown. */
@@ -45,7 +45,7 @@ struct ceiling_params {
     double read_per_s;              /* bytes/s at which the layers' weights and state are read: memory, or the GPU's */
     double int8_per_s, float_per_s; /* peaks of the device that runs the layers */
     struct ceiling_rate product[QUANT_MAX_ID]; /* with weights of each type */
-    struct ceiling_rate attention;
+    struct ceiling_rate attention;             /* to a KV cache in F16 */
     int n_cpu_moe;         /* on a GPU: the experts of the last n_cpu_moe layers are in the machine's memory */
     bool is_divided;       /* GPU and processor both compute in each layer */
     double gpu_hit;        /* is_divided: share of the choices that the GPU computes */

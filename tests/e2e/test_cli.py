@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The command line as a user meets it. usage: test_cli.py MOEBIUS COUNT_ALLOCS.so DEMO.gguf GOLDEN_DIRECTORY [exact]
+"""The command line as a user meets it. usage: test_cli.py MOEBIUS COUNT_ALLOCS.so DEMO.gguf GOLDEN_DIRECTORY [unsanitized]
 
-Each function below is one test; a failed assertion names itself. exact: those alone that sanitizers would disturb, or slow down most."""
+Each function below is one test; a failed assertion names itself. unsanitized: those alone that sanitizers would disturb, or slow down most."""
 import fcntl
 import itertools
 import json
@@ -1146,9 +1146,9 @@ def test_what_a_refusal_offers_works():
 
 
 # Sanitizers take memory of their own, and have an allocator that goes together with no other.
-exact = [test_a_long_prompt_runs_in_any_memory_that_is_not_refused, test_what_a_refusal_offers_works,
-         test_decode_allocates_nothing_after_the_first_token, test_quantize_goes_on_after_it_was_killed,
-         test_quantize_trusts_no_unfinished_file_blindly]
-if "exact" in sys.argv[5:]:
-    run_functions({f.__name__: f for f in exact})
-run_functions({name: f for name, f in globals().items() if not (SANITIZED and f in exact)})
+unsanitized = [test_a_long_prompt_runs_in_any_memory_that_is_not_refused, test_what_a_refusal_offers_works,
+               test_decode_allocates_nothing_after_the_first_token, test_quantize_goes_on_after_it_was_killed,
+               test_quantize_trusts_no_unfinished_file_blindly]
+if "unsanitized" in sys.argv[5:]:
+    run_functions({f.__name__: f for f in unsanitized})
+run_functions({name: f for name, f in globals().items() if not (SANITIZED and f in unsanitized)})

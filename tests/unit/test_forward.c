@@ -343,7 +343,7 @@ static void going_back_and_on_gives_the_same_bits(void **state)
 
 /* ---- several devices ------------------------------------------------------------------------------------------ */
 
-/* Tokens where all families are many: more than an ubatch. */
+/* Tokens of the text that all families compute: more than an ubatch. */
 enum { N_FAMILIES = MODEL_UBATCH + 40 };
 
 /* The logits of one device, and those of two wherever the layers are divided, with all experts and with half of them.

@@ -381,6 +381,11 @@ static void overrides_of_the_architecture_are_another_model(void **state)
 
 static void overrides_without_sense_are_refused(void **state)
 {
+    struct gguf *sample;
+    struct err error = {0};
+    assert_int_equal(override_sample(&sample, "v.u8=1", &error), ERR_OK);
+    assert_int_equal(gguf_override(sample, NULL, -1, &error), ERR_USAGE);
+    gguf_close(&sample);
     static const struct {
         const char *text, *says;
     } cases[] = {{"v.u8", "\"v.u8\": expected KEY=VALUE"},

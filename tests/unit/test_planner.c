@@ -1076,6 +1076,8 @@ static void attention_is_as_fast_as_it_was_measured(void **state)
     assert_within(slower.least_s, peak.least_s, 1e-12);
     assert_within(prompt.part_s[PART_STATE], 2 * 10 * 1e-4, 1e-9);
     assert_within(prompt.least_s, 10 * 1e-4, 1e-9);
+    p.attention.one_per_s = 0;
+    assert_within(ceiling_step(&p, 3, 10).part_s[PART_STATE], 2 * peak.part_s[PART_STATE], 1e-9);
     p.read_per_s = 1e3; /* memory is slower */
     assert_within(ceiling_step(&p, 3, 10).part_s[PART_STATE], 3 * 11 * 1e-3, 1e-9);
 }

@@ -149,8 +149,8 @@ static bool asks_for_integers(void)
     return products && !strcmp(products, "integer");
 }
 
-/* Whether products on integers are asked for, of which the type has none: nothing is new. */
-static bool is_known(enum quant_type type)
+/* Whether products on integers are asked for, and the type has none: it would be tested as among the floats. */
+static bool is_left_out(enum quant_type type)
 {
     bool has_integers = false;
     for (int i = 0; i < N_INTEGER; i++)
@@ -475,11 +475,11 @@ static void experts_of_each_type_compute_the_formula_by_either_dispatch(void **s
         d->weights[i] = 0.25f + (float)(i % 3) / 8;
     }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        for (int is_ungated = 0; is_ungated < (i < 3 ? 2 : 1) && !is_known(kinds[i][0]); is_ungated++)
+        for (int is_ungated = 0; is_ungated < (i < 3 ? 2 : 1) && !is_left_out(kinds[i][0]); is_ungated++)
             check_mixture(f, d, quant_info(kinds[i][0]), quant_info(kinds[i][1]), is_ungated, 0);
     for (size_t i = 0; i < 4; i++) {
         d->clamps = i / 2;
-        if (!is_known(kinds[i % 2][0]))
+        if (!is_left_out(kinds[i % 2][0]))
             check_mixture(f, d, quant_info(kinds[i % 2][0]), quant_info(kinds[i % 2][1]), false, 4);
     }
     free(d);
