@@ -31,7 +31,8 @@ static const int64_t default_cache_bytes = (int64_t)8 << 30;
 struct serve_command {
     struct model_options model;
     const char *host, *folder, *alias, *key, *key_file, *template, *cache_dir;
-    int64_t port, n_texts, n_queue, n_per_key, idle_s, cache_bytes, max_body_bytes, max_connections, timeout_s;
+    int64_t port, n_texts, n_queue, n_per_key, idle_s, cache_bytes, reasoning_budget, max_body_bytes, max_connections,
+        timeout_s;
     struct option_list origins, var_texts;
     struct cli_vars vars;
     bool log_json, no_page, listed;
@@ -159,6 +160,7 @@ static err_code serve(struct serve_command *c, struct err *e)
                                .n_origins = (size_t)c->origins.n,
                                .vars = c->vars.vars,
                                .n_vars = c->vars.n,
+                               .reasoning_budget = c->reasoning_budget,
                                .max_body_bytes = c->max_body_bytes,
                                .max_connections = c->max_connections,
                                .timeout_s = c->timeout_s,
@@ -189,6 +191,7 @@ static int run(const struct command *c, int argc, char **argv)
                               .n_texts = DEFAULT_TEXTS,
                               .n_queue = DEFAULT_QUEUE,
                               .cache_bytes = default_cache_bytes,
+                              .reasoning_budget = -1,
                               .max_body_bytes = DEFAULT_BODY_BYTES,
                               .max_connections = DEFAULT_CONNECTIONS,
                               .timeout_s = DEFAULT_TIMEOUT_S,
@@ -224,6 +227,8 @@ static int run(const struct command *c, int argc, char **argv)
          GROUP_FORM},
         {"--var", OPT_LIST, &j.var_texts, "NAME=JSON", "set a template variable; requests may override it", 0, 0, 0,
          GROUP_FORM},
+        {"--reasoning-budget", OPT_INT, &j.reasoning_budget, "N",
+         "most tokens of reasoning if a request doesn't say (unlimited)", 1, 1 << 30, 0, GROUP_FORM},
         {"--max-body", OPT_SIZE, &j.max_body_bytes, "SIZE", "largest request body (32M)", 0, 0, 0, GROUP_SERVER},
         {"--connections", OPT_INT, &j.max_connections, "N", "open connections (256)", 1, 65536, 0, GROUP_SERVER},
         {"--timeout", OPT_INT, &j.timeout_s, "S", "seconds for a client to send a request or to read on (60)", 1, 86400,

@@ -83,6 +83,7 @@ err_code call_read_request(struct call *c, struct err *e)
 {
     json_t *body;
     server_request_init(&c->request);
+    c->request.reasoning_budget = c->server->options->reasoning_budget;
     c->request.kept = &c->server->kept;
     TRY(call_body(c, &body, e));
     TRY(c->protocol->parse(&c->request, body, e));

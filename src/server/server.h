@@ -47,6 +47,7 @@ struct server_options {
     size_t n_origins;
     const moebius_template_var *vars; /* [n_vars] variables of templates that requests may override */
     size_t n_vars;
+    int64_t reasoning_budget; /* most tokens of reasoning if a request doesn't say; -1: no bound */
     int64_t max_body_bytes;
     int64_t max_connections;
     int64_t timeout_s;

@@ -99,11 +99,28 @@ def test_what_cannot_be_enforced_is_named():
         assert message.startswith("grammar:"), message
 
 
-def test_zero_bytes_in_messages_hide_no_reasoning():
+def thinking_template():
     think = TEMPLATE + ".think"
     with open(think, "w", encoding="utf-8") as f:
         f.write("{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}<think>")
-    with AnyServer(MOEBIUS, "-m", DEMO, "--template", think) as s:
+    return think
+
+
+def test_reasoning_has_the_budget_of_the_request_or_of_the_server():
+    with AnyServer(MOEBIUS, "-m", DEMO, "--template", thinking_template(), "--reasoning-budget", "5") as s:
+        def answer(**more):
+            got = s.json(CHAT, chat("Hi", max_tokens=40, temperature=0, ignore_eos=True, **more))
+            return got["usage"]["completion_tokens_details"]["reasoning_tokens"], got["choices"][0]["message"]["content"]
+
+        default, content = answer()
+        assert 5 <= default < 12 and content, default
+        assert 12 <= answer(reasoning_budget=12)[0] < 19
+        unbounded, content = answer(reasoning_budget=-1)
+        assert unbounded == 40 and not content
+
+
+def test_zero_bytes_in_messages_hide_no_reasoning():
+    with AnyServer(MOEBIUS, "-m", DEMO, "--template", thinking_template()) as s:
         message = s.json(CHAT, chat("H\0i", n=9))["choices"][0]["message"]
         assert message["content"] == "" and message["reasoning_content"], message
         assert s.json("/apply-template", chat("H\0i"))["prompt"] == "<user>H\0i\n<think>"
