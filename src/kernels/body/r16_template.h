@@ -5,15 +5,21 @@
  * the first-level cache, and multiplied by all tiles from there.
  *
  * The including file has chosen lanes_*.h (the vectors) and dot_*.h (the integer dots), and defines
- * R16_NAME(type), the kernels' names. Only what is exact integer arithmetic differs between instruction sets.
+ * R16_NAME(type), the kernels' names, and R16_GROUPS as 2 if registers hold the sums of two vectors of rows: then
+ * panels are multiplied in pairs (r16_pairs.h). Only what is exact integer arithmetic differs between instruction sets.
  * Types and numbers of tokens are constants, as in r16_unpack.h. */
 #include "kernels/kernels_internal.h"
 #include "kernels/body/r16_blocks.h"
 #include "kernels/body/r16_prefetch.h"
 
+#ifndef R16_GROUPS
+#define R16_GROUPS 1
+#endif
+
 enum {
     PANEL = 256, /* weights of a row that are unpacked together */
-    MANY = 64    /* the most tokens that an unpacked panel is multiplied by */
+    PANEL_ROWS = R16_GROUPS * LANES,
+    MANY = 64 /* the most tokens that an unpacked panel is multiplied by */
 };
 
 /* ---- where things lie ---------------------------------------------------------------------------------------- */
@@ -414,54 +420,84 @@ KERNELS_ALWAYS_INLINE void r16_unpack_32(struct r16_panel *p, const uint8_t *w, 
     }
 }
 
-/* acc[t] += the panel's product with token t0 + t. block, n_block: the panel's blocks */
+#if R16_GROUPS == 2
+#include "kernels/body/r16_pairs.h"
+#endif
+
+/* The sums of the tokens that panels are multiplied by. */
+struct r16_totals {
+    vf of[R16_GROUPS][MANY];
+};
+
+/* Adds the products of the panels with n_tok tokens from t0 + t on to the totals from t on. block, n_block: the panels'
+ * blocks */
 KERNELS_ALWAYS_INLINE void r16_tile(const struct r16_panel *p, enum quant_type type, int len,
-                                    const struct kernel_act *a, int64_t t0, int64_t block, int n_block,
-                                    struct r16_prefetch *prefetch, vf *acc, int n_tok)
+                                    const struct kernel_act *a, int64_t t0, int t, int64_t block, int n_block,
+                                    struct r16_prefetch *prefetch, struct r16_totals *totals, int n_tok)
 {
     struct r16_acts x;
+    r16_acts_at(&x, a, t0 + t, block, len, n_tok);
+#if R16_GROUPS == 2
+    if (len == 256)
+        r16_pair_256(p, type, &x, prefetch, totals->of[0] + t, totals->of[1] + t, n_tok);
+    else
+        r16_pair_32(p, type, n_block, &x, prefetch, totals->of[0] + t, totals->of[1] + t, n_tok);
+#else
     struct r16_src src = {.type = type, .unpacked = p->w, .scales = len == 256 ? p->scales : NULL};
-    r16_acts_at(&x, a, t0, block, len, n_tok);
     if (len == 256) {
         struct r16_sums256 sums;
         r16_dot_block(&sums, src, &p->sub, &x, prefetch, n_tok);
-        r16_add_block(acc, &sums, &p->scale256, type, &x, n_tok);
+        r16_add_block(totals->of[0] + t, &sums, &p->scale256, type, &x, n_tok);
         return;
     }
     for (; src.j < n_block; src.j++) {
         vi s[TILE];
         r16_prefetch_lines(prefetch);
         r16_dot_32(s, &src, &x, n_tok);
-        r16_add_32(acc, s, &p->scale32[src.j], type, &x, n_tok);
+        r16_add_32(totals->of[0] + t, s, &p->scale32[src.j], type, &x, n_tok);
     }
+#endif
 }
 
-/* Multiplies LANES rows by tokens [t0, t0 + n), TILE / 2 <= n <= MANY: unpacks panel after panel, and multiplies each
- * by all tokens. */
+/* Behind a vector of rows, prefetching skips the others of the same panels. at: of the panel, in its rows of n_bytes */
+KERNELS_ALWAYS_INLINE void r16_prefetch_skips(struct r16_prefetch *a, int64_t at, int64_t n_bytes)
+{
+    if (a->how.ahead_bytes)
+        a->how.ahead_bytes += (int32_t)((at + a->how.ahead_bytes) / n_bytes * n_bytes * (R16_GROUPS - 1));
+}
+
+/* Multiplies PANEL_ROWS rows by tokens [t0, t0 + n), TILE / 2 <= n <= MANY: unpacks panel after panel, and multiplies
+ * each by all tokens. */
 KERNELS_ALWAYS_INLINE void r16_many(const struct kernel_matmul *a, enum quant_type type, int len, int64_t row,
                                     int64_t t0, int n)
 {
-    const uint8_t *w = r16_rows(a, type, row, len);
     int64_t n_block = a->k / len, step = PANEL / len;
     int n_call = (n + TILE - 1) / TILE * 8; /* of r16_prefetch_lines for a panel */
-    struct r16_panel p;
-    vf acc[MANY];
-    for (int t = 0; t < n; t++)
-        acc[t] = vf_zero();
-    for (int64_t b = 0; b < n_block; b += step, w += step * r16_block_bytes(type)) {
-        struct r16_prefetch prefetch = r16_prefetch(a, w, (r16_n_vec(type) * PANEL / len + n_call - 1) / n_call);
+    struct r16_panel p[R16_GROUPS];
+    struct r16_totals totals;
+    for (int g = 0; g < R16_GROUPS; g++)
+        for (int t = 0; t < n; t++)
+            totals.of[g][t] = vf_zero();
+    for (int64_t b = 0; b < n_block; b += step) {
+        struct r16_prefetch prefetch[R16_GROUPS];
         int t = 0, here = n_block - b < step ? (int)(n_block - b) : (int)step;
-        if (len == 256)
-            r16_unpack_256(&p, w, type, row);
-        else
-            r16_unpack_32(&p, w, type, row, here);
+        for (int g = 0; g < R16_GROUPS; g++) {
+            const uint8_t *w = r16_rows(a, type, row + g * LANES, len) + b * r16_block_bytes(type);
+            prefetch[g] = r16_prefetch(a, w, (r16_n_vec(type) * PANEL / len + n_call - 1) / n_call);
+            r16_prefetch_skips(&prefetch[g], b * r16_block_bytes(type), n_block * r16_block_bytes(type));
+            if (len == 256)
+                r16_unpack_256(&p[g], w, type, row + g * LANES);
+            else
+                r16_unpack_32(&p[g], w, type, row + g * LANES, here);
+        }
         for (int n_tok; t < n; t += n_tok) {
             n_tok = r16_next_tile(n - t);
-            R16_CONSTANT(n_tok, TILE / 2, r16_tile, &p, type, len, a->x, t0 + t, b, here, &prefetch, acc + t);
+            R16_CONSTANT(n_tok, TILE / 2, r16_tile, p, type, len, a->x, t0, t, b, here, prefetch, &totals);
         }
     }
-    for (int t = 0; t < n; t++)
-        vf_store(a->y + (t0 + t) * a->ldy + row, acc[t], a->n_row - row);
+    for (int g = 0; g < R16_GROUPS; g++)
+        for (int t = 0; t < n; t++)
+            vf_store(a->y + (t0 + t) * a->ldy + row + g * LANES, totals.of[g][t], a->n_row - row - g * LANES);
 }
 
 /* ---- the loops over rows and tokens -------------------------------------------------------------------------- */
@@ -498,25 +534,29 @@ KERNELS_ALWAYS_INLINE void r16_walk(const struct kernel_matmul *a, enum quant_ty
         r16_walk_256(a, type, row, t0, n_tok);
 }
 
+/* Multiplies rows [row0, row1) by tokens [t0, end), tile by tile. */
+KERNELS_ALWAYS_INLINE void r16_tiles(const struct kernel_matmul *a, enum quant_type type, int len, int64_t row0,
+                                     int64_t row1, int64_t t0, int64_t end)
+{
+    for (int64_t row = row0; row < row1; row += LANES)
+        for (int64_t t = t0; t < end;) {
+            int n = r16_next_tile(end - t);
+            R16_CONSTANT(n, 1, r16_walk, a, type, len, row, t);
+            t += n;
+        }
+}
+
 /* Takes MANY tokens at a time, whose activations stay in the second-level cache while all rows are multiplied by
- * them. */
+ * them. Rows that are fewer than panels take are multiplied tile by tile. */
 KERNELS_ALWAYS_INLINE void r16_matmul(const struct kernel_matmul *a, enum quant_type type, int len)
 {
-    int64_t t = 0;
     bool panels = r16_has_panels(type) && a->how.panels_from && a->m >= a->how.panels_from;
-    for (int n; panels && a->m - t >= r16_unpack_from(type); t += n) {
-        n = a->m - t < MANY ? (int)(a->m - t) : MANY;
-        for (int64_t row = a->row0; row < a->row1; row += LANES)
-            r16_many(a, type, len, row, t, n);
-    }
-    for (int64_t end; t < a->m; t = end) {
-        end = a->m - t < MANY ? a->m : t + MANY;
-        for (int64_t row = a->row0; row < a->row1; row += LANES)
-            for (int64_t at = t; at < end;) {
-                int n = r16_next_tile(end - at);
-                R16_CONSTANT(n, 1, r16_walk, a, type, len, row, at);
-                at += n;
-            }
+    for (int64_t t = 0, n; t < a->m; t += n) {
+        int64_t row = a->row0;
+        n = a->m - t < MANY ? a->m - t : MANY;
+        for (; panels && n >= r16_unpack_from(type) && row + PANEL_ROWS - LANES < a->row1; row += PANEL_ROWS)
+            r16_many(a, type, len, row, t, (int)n);
+        r16_tiles(a, type, len, row, a->row1, t, t + n);
     }
 }
 

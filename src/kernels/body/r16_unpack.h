@@ -41,7 +41,7 @@ KERNELS_ALWAYS_INLINE bool r16_subs_of_32(enum quant_type type)
 /* The bits of codes that are multiplied by integer scales. */
 KERNELS_ALWAYS_INLINE int r16_n_bit(enum quant_type type)
 {
-    return type == QUANT_Q6_K ? 6 : type == QUANT_Q5_K ? 5 : type == QUANT_Q4_K ? 4 : 3;
+    return type == QUANT_IQ4_XS ? 8 : type == QUANT_Q6_K ? 6 : type == QUANT_Q5_K ? 5 : type == QUANT_Q4_K ? 4 : 3;
 }
 
 /* Whether a block's scales have signs. */

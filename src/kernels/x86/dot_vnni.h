@@ -11,6 +11,14 @@ static inline vi dot_bytes(vi acc, vi w, const int8_t *q)
     return vnni_bytes_at(acc, w, q);
 }
 
+/* *a + w_a . q and *b + w_b . q, for which q is broadcast once */
+static inline void dot_both(vi *a, vi *b, vi w_a, vi w_b, const int8_t *q)
+{
+    vi x = vi_bcast(q);
+    *a = vnni_bytes(*a, w_a, x);
+    *b = vnni_bytes(*b, w_b, x);
+}
+
 static inline vi peak_dot(vi acc, vi w, const int8_t *q)
 {
     return vnni_bytes(acc, w, vi_bcast(q));

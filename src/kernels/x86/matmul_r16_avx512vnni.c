@@ -5,6 +5,7 @@ enum { TILE = 8 }; /* most tokens of a register tile */
 
 #include "kernels/x86/dot_vnni.h"
 
+#define R16_GROUPS     2
 #define R16_NAME(type) matmul_##type##_avx512vnni
 #include "kernels/body/r16_template.h"
 
