@@ -13,7 +13,9 @@ bad=()
 step() { # NAME COMMAND...
     echo "lint: $1"
     n_steps=$((n_steps + 1))
+    local start=$SECONDS
     "${@:2}" || bad+=("$1")
+    echo "$1: $((SECONDS - start)) s"
 }
 
 # Tracked files and new ones, not what was deleted; without git, all.
