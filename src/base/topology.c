@@ -22,6 +22,7 @@ void topology_plan(const int *n_core, int n_node, int n_threads, int *first)
 
 #include <errno.h>
 #include <hwloc.h>
+#include <pthread.h>
 #include <sched.h>
 #include <string.h>
 #include <unistd.h>
@@ -163,8 +164,18 @@ static bool has_room(void)
     return room != NULL;
 }
 
+/* hwloc loads its plugins for the first topology and unloads them with the last: this one, which is never closed, keeps
+ * them, as that takes longer than discovery. */
+static void keep_plugins(void)
+{
+    static hwloc_topology_t kept;
+    (void)!hwloc_topology_init(&kept);
+}
+
 static bool discover(struct topology *t)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, keep_plugins);
     return hwloc_topology_init(&t->hwloc) == 0 &&
            hwloc_topology_set_flags(t->hwloc, HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING) == 0 && prepare_discovery(t) &&
            hwloc_topology_load(t->hwloc) == 0;
