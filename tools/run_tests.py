@@ -89,13 +89,16 @@ def main():
         suites = [o for o in options if o.startswith(("--suite=", "--no-suite="))]
         options = [o for o in options if o not in suites]
         folders.append((pathlib.Path(name), suites, builder.submit(build, pathlib.Path(name), options, suites)))
-    for folder, suites, is_built in folders:
-        if is_built.result():
-            sums, names = test(folder, suites)
-        else:
-            sums, names = (0, 1, 0), [f"{folder}: does not build"]
-        passed, failed, skipped = passed + sums[0], failed + sums[1], skipped + sums[2]
-        bad += names
+    try:
+        for folder, suites, is_built in folders:
+            if is_built.result():
+                sums, names = test(folder, suites)
+            else:
+                sums, names = (0, 1, 0), [f"{folder}: does not build"]
+            passed, failed, skipped = passed + sums[0], failed + sums[1], skipped + sums[2]
+            bad += names
+    finally:  # also at Ctrl-C: then the next folders are not built
+        builder.shutdown(cancel_futures=True)
     print()
     for name in bad:
         print(f"failed: {name}")
