@@ -50,7 +50,7 @@ soak: ## run the long forms of tests: mutated models, failing calls, kills, host
 	@MOEBIUS_VULKAN_PRODUCTS=integer build/tests/golden/test_golden tests/golden --devices vulkan:0 \
 	gpt_oss_mxfp4 q_mix_small q_mxfp4 q_q4_0 q_q4_k q_q5_k q_q6_k q_q8_0
 	@MOEBIUS_VULKAN_PRODUCTS=float build/tests/golden/test_golden tests/golden --stages vulkan:0,vulkan:0
-	@MOEBIUS_FAULTS=all MOEBIUS_SHARE_SECONDS=600 MOEBIUS_BATCH_KILLS=20 MOEBIUS_BATCH_REQUESTS=500 MOEBIUS_SERVE_KILLS=50 \
+	@MOEBIUS_FAULTS=all MOEBIUS_SHARE_RUNS=600 MOEBIUS_BATCH_KILLS=20 MOEBIUS_BATCH_REQUESTS=500 MOEBIUS_SERVE_KILLS=50 \
 	MOEBIUS_SCHEDULES=100 MOEBIUS_SPLITS=7 MOEBIUS_RANK_FAULTS=20 MOEBIUS_RANK_MODELS=all MOEBIUS_LIMIT_FACTOR=20 \
 	meson test -C build --no-rebuild --print-errorlogs --timeout-multiplier 20 faults files 'batch command' 'server, kills' \
 	texts places ranks
