@@ -59,7 +59,7 @@ def test(folder, suites):
     log = folder / "meson-logs" / "testlog.json"
     log.unlink(missing_ok=True)
     environment = dict(os.environ)
-    environment.setdefault("UBSAN_OPTIONS", "halt_on_error=1:print_stacktrace=1")
+    environment.setdefault("ASAN_OPTIONS", "handle_sigill=1")  # undefined behaviour traps, and its stack is printed
     # The multiplier: sanitizers and busy machines are slow, and a test that hangs still ends. One process more than processors, as
     # some tests mostly wait.
     which = suites if any(s.startswith("--suite=") for s in suites) else [*suites, "--no-rebuild"]

@@ -155,12 +155,12 @@ static bool prepare_discovery(struct topology *t)
 }
 
 /* hwloc doesn't look at what malloc returns, and crashes where memory is short: so it is asked only where there is more
- * than it takes. */
+ * than it takes. The memory is not malloc's, which may fill it. */
 static bool has_room(void)
 {
     enum { ROOM_BYTES = 32 << 20 };
-    void *room = mem_alloc(ROOM_BYTES);
-    mem_free(room);
+    void *room = mem_reserve(ROOM_BYTES);
+    mem_unreserve(room, ROOM_BYTES, 0, MEM_SCRATCH);
     return room != NULL;
 }
 

@@ -446,8 +446,8 @@ ALL = [connections, slow_writers, slow_readers, halves, bodies, json_depth, utf8
 def main():
     wanted = os.environ.get("MOEBIUS_ABUSE_OF", "")
     abuses = [f for f in ALL if not wanted or f.__name__ in wanted.split(",")]
-    env = {**os.environ, "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
-           "ASAN_OPTIONS": "quarantine_size_mb=16:allocator_release_to_os_interval_ms=500:" + os.environ.get("ASAN_OPTIONS", "")}
+    env = {**os.environ,
+           "ASAN_OPTIONS": "handle_sigill=1:quarantine_size_mb=16:allocator_release_to_os_interval_ms=500:" + os.environ.get("ASAN_OPTIONS", "")}
     args = ["-m", DEMO, "--template", TEMPLATE, "--timeout", "5", "--ctx", "4096", "--state", "64M",
             "--cache-dir", os.path.join(TMP.name, "prefixes"), "--cache-size", "256M"]
     sizes = []

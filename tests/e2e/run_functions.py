@@ -21,7 +21,7 @@ def program_runner(program, timeout=300):
         r = subprocess.run([program, *map(str, args)], stdout=stdout, stderr=subprocess.PIPE, timeout=timeout, **kw)
         assert r.returncode == code, f"exit {r.returncode}, expected {code}: {' '.join(map(str, args))}\n" + \
             r.stderr.decode(errors="replace")[-2000:]
-        assert b"runtime error" not in r.stderr, r.stderr
+        assert b"Sanitizer" not in r.stderr, r.stderr
         return r
 
     def fails(code, *args, says=(), **kw):
