@@ -99,7 +99,7 @@ check_tidy() {
 # the build with all of them.
 check_plain() {
     local optimization=0
-    [[ ${CC:-} != ccache* ]] || optimization=3
+    [ -z "${CCACHE_DIR:-}" ] || optimization=3
     [ -e build-lint-plain/build.ninja ] ||
         meson setup build-lint-plain -Dwerror=true -Doptimization=$optimization -Dauto_features=disabled >/dev/null || return
     ninja -C build-lint-plain moebius
