@@ -59,6 +59,7 @@ static int run(const struct command *command, int argc, char **argv)
         MODEL_BASE_OPTIONS(c.model),
         MODEL_ONE_DEVICE_OPTIONS(c.model),
         MODEL_KERNEL_OPTIONS(c.model),
+        OVERRIDE_OPTIONS(c.model.overrides, c.model.yarn),
         {"--file,-f", OPT_INPUT, &c.file, "FILE", "the text (-: standard input)", 0, 0, 0},
         {"--out,-o", OPT_OUTPUT, &c.out, "FILE", "the file to write (imatrix.gguf)", 0, 0, 0},
         {"--ctx,-c", OPT_INT, &c.model.n_ctx, "N", "cut the text into windows of N tokens (512)", 1, 1 << 30, 0},

@@ -148,6 +148,7 @@ static int run(const struct command *command, int argc, char **argv)
     const struct option options[] = {
         MODEL_BASE_OPTIONS(c.model),
         MODEL_DEVICE_OPTIONS(c.model),
+        OVERRIDE_OPTIONS(c.model.overrides, c.model.yarn),
         {"--tokens-from", OPT_INPUT, &c.tokens_from, "FILE", "use the tokens of a text instead of random ones", 0, 0,
          0},
         {"--out,-o", OPT_OUTPUT, &c.out, "FILE", "write the result to FILE for --tuning, not to the cache", 0, 0, 0},

@@ -69,6 +69,8 @@ err_code planning_make(moebius_plan *p, const moebius_plan_options *o, const str
         .machine = &p->machine, .facts = &p->facts, .settings = *s, .calibrate = calibrate, .user = p};
     TRY(check_kv(p, o->kv, e));
     TRY(read_receipts(p, o->receipts, e));
+    TRY(planning_put_given(&p->given, o, e));
+    in.settings.given = bytes_text(&p->given);
     set_rates(p, o, s->n_threads, in.n_run);
     plan_make(&p->plan, &in);
     TRY(plan_text(&p->plan, &in, &p->text, e));
@@ -147,6 +149,7 @@ void moebius_plan_close(moebius_plan **plan)
         return;
     planning_facts_close(&p->facts);
     mem_free(p->receipts);
+    bytes_close(&p->given);
     mem_free(p->text);
     mem_free(p->json);
     mem_free(p->line);

@@ -2,6 +2,7 @@
 #ifndef ENGINE_PLANNING_INTERNAL_H
 #define ENGINE_PLANNING_INTERNAL_H
 
+#include "base/bytes.h"
 #include "engine/planning.h"
 #include "moebius/moebius.h"
 #include "planner/receipts.h"
@@ -12,6 +13,7 @@ struct moebius_plan {
     struct receipt *receipts; /* [n_receipt] by which the plan is calibrated; owned */
     size_t n_receipt;
     struct plan plan;
+    struct bytes given;             /* plan_settings.given */
     char *text, *json, *line, *svg; /* the plan in these forms; owned */
 };
 
@@ -30,6 +32,9 @@ struct plan_settings planning_settings_of(const moebius_plan *p, const moebius_p
 /* All settings, for the model and the machine of the plan, whose facts must be known. */
 MUST_USE err_code planning_take_options(const moebius_plan *p, const moebius_plan_options *o, struct plan_settings *s,
                                         struct err *e);
+
+/* The options that change which model is run and where it is read, for struct plan_settings. */
+MUST_USE err_code planning_put_given(struct bytes *out, const moebius_plan_options *o, struct err *e);
 
 /* ---- planning.c -------------------------------------------------------------------------------------------------- */
 

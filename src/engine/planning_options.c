@@ -1,4 +1,5 @@
 /* What the options of a plan ask for, as settings of the planner. */
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -176,6 +177,48 @@ err_code planning_take_options(const moebius_plan *p, const moebius_plan_options
     TRY(check_found(p, o, s, e));
     find_drives(p, o, s);
     return ERR_OK;
+}
+
+/* A word as a shell takes it. */
+static void put_word(struct bytes *out, const char *s)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.,:=/+@%-";
+    if (*s && s[strspn(s, plain)] == '\0') {
+        bytes_put_text(out, s);
+        return;
+    }
+    bytes_put_char(out, '\'');
+    for (; *s; s++)
+        if (*s == '\'')
+            bytes_put_text(out, "'\\''");
+        else
+            bytes_put_char(out, *s);
+    bytes_put_char(out, '\'');
+}
+
+err_code planning_put_given(struct bytes *out, const moebius_plan_options *o, struct err *e)
+{
+    struct bytes dirs = {0};
+    char number[32];
+    for (int i = 0; i < o->n_store_dirs; i++) {
+        bytes_put_text(&dirs, i ? "," : "");
+        bytes_put_text(&dirs, o->store_dirs[i]);
+    }
+    if (dirs.n) {
+        bytes_put_text(out, " --store ");
+        put_word(out, bytes_text(&dirs));
+    }
+    for (int i = 0; i < o->n_override; i++) {
+        bytes_put_text(out, " --override-kv ");
+        put_word(out, o->overrides[i]);
+    }
+    if (o->yarn > 0) {
+        snprintf(number, sizeof number, " --yarn %g", o->yarn);
+        bytes_put_text(out, number);
+    }
+    bool is_short = dirs.is_short || out->is_short;
+    bytes_close(&dirs);
+    return is_short ? err_nomem(e, out->n, "a plan") : ERR_OK;
 }
 
 struct planning_facts_params planning_facts_params_of(const moebius_plan_options *o)

@@ -1060,6 +1060,9 @@ def test_imatrix_counts_tokens_and_depends_on_nothing_else():
     counts = sums["blk.3.ffn_up_exps.weight.counts"][1]
     assert sum(counts) == 2 * 200 and sums["blk.3.attn_q.weight.counts"][1] == (200.0,)
     assert sum(c < 16 for c in counts) == int(few[1]) and counts[int(few[2])] == int(few[3]) == min(counts)
+    run("imatrix", "-m", DEMO, "-f", text, "-o", tmp("all.gguf"), "--ctx", 100, "--chunks", 2,
+        "--override-kv", "qwen3moe.expert_used_count=24")
+    assert read_gguf(tmp("all.gguf"))[1]["blk.3.ffn_up_exps.weight.counts"][1] == (200.0,) * 24
     report = out("quantize", "--force", DEMO, tmp("o.gguf"), "--type", "MOE_Q2_K", "--imatrix", files[0])
     assert re.findall(r"^(\S+) .*, no importances$", report, re.M) == ["token_embd.weight"]
     fails(2, "imatrix", "-m", DEMO, says=["-f"])

@@ -4,6 +4,7 @@
 Each function below is one test."""
 import json
 import os
+import shlex
 import shutil
 import struct
 import subprocess
@@ -360,6 +361,17 @@ def test_the_last_layers_experts_go_where_they_are_asked_to():
     fails(2, "generate", "-m", DEMO, "-p", "a", "--devices", "cpu:1,cpu:1", "--split", "last", says=["last:N"])
     flags = plan("--machine", MACHINES + "rtx5090.json", "--devices", "vulkan:0", "--n-cpu-moe", 3)["flags"]
     assert "--gpu 0" in flags and "--n-cpu-moe 3" in flags, flags
+
+
+def test_a_run_takes_what_the_plan_was_given():
+    given = ["--override-kv", "general.name=it's a test", "--yarn", "2"]
+    flags = shlex.split(plan(*given)["flags"])
+    assert flags[-4:] == given, flags
+    run("generate", "-m", DEMO, "-p", "a", "-n", 1, *flags)
+    stores = plan("--machine", MACHINES + "laptop.json", "--store", "fast,my drive")["flags"]
+    assert stores.endswith(" --store 'fast,my drive'"), stores
+    many = [x for i in range(60) for x in ("--override-kv", f"general.name={i:050}")]
+    assert plan(*many)["flags"].endswith(" and --store, --override-kv and --yarn as given")
 
 
 def test_the_gate_decides_and_runs_obey_it():
