@@ -161,10 +161,11 @@ def test_receipts_know_what_ranks_could_do():
         os.environ.update(before)
     told = [json.loads(line) for line in open(os.path.join(cache, "moebius", "receipts.jsonl"))]
     assert [r["regime"] for r in told] == ["ranks"] * 6, told
-    assert all(r["decode"] < r["decode_ceiling"] and r["decode_products"] > 0 for r in told), told
+    assert all(r["decode_products"] > 0 for r in told), told
     assert "decode_low" not in told[0] and 0 < told[2]["decode_low"] < told[2]["decode_high"] <= told[2]["decode_ceiling"], told
     even, uneven = [max(r["decode_ceiling"] for r in told[i::2]) for i in range(2)]  # who disturbs messages only lowers it
     assert uneven < even, told  # one has three quarters
+    assert all(r["decode"] < most for i, most in enumerate((even, uneven)) for r in told[i::2]), told
 
 
 def long_text():
