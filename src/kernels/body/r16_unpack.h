@@ -104,19 +104,45 @@ KERNELS_ALWAYS_INLINE int r16_nibbles_at(enum quant_type type)
     return type == QUANT_Q5_1 ? 2 : type == QUANT_Q4_1 || type == QUANT_Q5_0 ? 1 : 0;
 }
 
-/* Weights 4i..4i + 3 of a block of 32, as r16_is_int8 says. */
+/* Whether vectors i and i + 4 of src share bytes, as codes of four bits. */
+KERNELS_ALWAYS_INLINE bool r16_shares_bytes(const struct r16_src *src)
+{
+    switch (src->type) {
+    case QUANT_Q4_0:
+    case QUANT_Q4_1:
+    case QUANT_Q5_0:
+    case QUANT_Q5_1:
+    case QUANT_IQ4_NL:
+    case QUANT_MXFP4:
+    case QUANT_IQ4_XS: return !src->unpacked;
+    default: return false;
+    }
+}
+
+/* Where these bytes are. */
+KERNELS_ALWAYS_INLINE const uint8_t *r16_shared_at(const struct r16_src *src, int i)
+{
+    int first = src->type == QUANT_IQ4_XS ? 2 + src->j * 4 : r16_nibbles_at(src->type);
+    return src->p + (first + i % 4) * 64;
+}
+
+/* Weights 4i..4i + 3 of a block of 32, as r16_is_int8 says, from their codes of four bits. */
+KERNELS_ALWAYS_INLINE vi r16_decode32(const struct r16_src *src, int i, vi codes)
+{
+    switch (src->type) {
+    case QUANT_Q5_0:
+    case QUANT_Q5_1: return vi_or(codes, r16_fifth(src->fifth, i));
+    case QUANT_IQ4_NL: return r16_values(codes, quant_iq4_values);
+    case QUANT_MXFP4: return r16_values(codes, quant_mxfp4_values);
+    default: return codes;
+    }
+}
+
 KERNELS_ALWAYS_INLINE vi r16_vec32(const struct r16_src *src, int i)
 {
     if (src->type == QUANT_Q8_0)
         return vi_load(src->p + 64 * i);
-    vi w = r16_bits(src->p + (r16_nibbles_at(src->type) + i % 4) * 64, i / 4 * 4, 15);
-    switch (src->type) {
-    case QUANT_Q5_0:
-    case QUANT_Q5_1: return vi_or(w, r16_fifth(src->fifth, i));
-    case QUANT_IQ4_NL: return r16_values(w, quant_iq4_values);
-    case QUANT_MXFP4: return r16_values(w, quant_mxfp4_values);
-    default: return w;
-    }
+    return r16_decode32(src, i, r16_bits(r16_shared_at(src, i), i / 4 * 4, 15));
 }
 
 /* Weights 4i..4i + 3 (i: 0..7) of sub-block 4 * half + kind as bytes: values of the IQ4 format, else unsigned codes.
@@ -144,18 +170,28 @@ KERNELS_ALWAYS_INLINE vi r16_vec256(enum quant_type type, const uint8_t *block, 
     }
 }
 
+/* x, with `plus` added to each byte. */
+KERNELS_ALWAYS_INLINE vi r16_plus(vi x, int plus)
+{
+    return vi_sub8(x, vi_set1((int32_t)((256u - (unsigned)plus) * 0x01010101u)));
+}
+
+/* The signed values that codes of four bits stand for, with `plus` added. */
+KERNELS_ALWAYS_INLINE vi r16_decode_plus(const struct r16_src *src, vi codes, int plus)
+{
+    const int8_t *values = src->type == QUANT_MXFP4 ? quant_mxfp4_values : quant_iq4_values;
+    return vi_shuffle8(r16_plus(vi_mask16((const uint8_t *)values), plus), codes);
+}
+
 /* Weights 4i..4i + 3 of a format of signed values, with `plus` added. dot_arrange has added it to those that are
  * unpacked. */
 KERNELS_ALWAYS_INLINE vi r16_vec_plus(const struct r16_src *src, int i, int plus)
 {
     if (src->unpacked)
         return src->unpacked[8 * src->j + i];
-    vi minus = vi_set1((int32_t)((256u - (unsigned)plus) * 0x01010101u));
-    const uint8_t *codes = src->p + (src->type == QUANT_IQ4_XS ? 2 + src->j * 4 + i % 4 : i % 4) * 64;
     if (src->type == QUANT_Q8_0)
-        return vi_sub8(r16_vec32(src, i), minus);
-    const int8_t *values = src->type == QUANT_MXFP4 ? quant_mxfp4_values : quant_iq4_values;
-    return vi_shuffle8(vi_sub8(vi_mask16((const uint8_t *)values), minus), r16_bits(codes, i / 4 * 4, 15));
+        return r16_plus(r16_vec32(src, i), plus);
+    return r16_decode_plus(src, r16_bits(r16_shared_at(src, i), i / 4 * 4, 15), plus);
 }
 
 /* Weights 4i..4i + 3 of the sub-block `kind` places behind src's, which is the first of those that share its bytes. */

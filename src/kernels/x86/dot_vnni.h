@@ -77,6 +77,21 @@ static inline vi dot_scale(vi bytes, int i, enum quant_type type)
     return vi_sar(vi_shuffle8(bytes, vi_mask16(wide[i])), 24);
 }
 
+/* Vectors i and i + 4 of src. What they share is loaded once: compilers load it for each, and half of the loads cross
+ * cache lines, which counts twice. */
+KERNELS_ALWAYS_INLINE void dot_vec_pair(vi w[2], const struct r16_src *src, int i, bool plus128)
+{
+    if (!r16_shares_bytes(src)) {
+        w[0] = plus128 ? r16_vec_plus(src, i, 128) : r16_vec(src, i);
+        w[1] = plus128 ? r16_vec_plus(src, i + 4, 128) : r16_vec(src, i + 4);
+        return;
+    }
+    const vi both = vnni_load(r16_shared_at(src, i)), low4 = vi_set1(0x0f0f0f0f);
+    const vi low = vi_and(both, low4), high = vi_and(vi_shr(both, 4), low4);
+    w[0] = plus128 ? r16_decode_plus(src, low, 128) : r16_decode32(src, i, low);
+    w[1] = plus128 ? r16_decode_plus(src, high, 128) : r16_decode32(src, i + 4, high);
+}
+
 /* Adds to sums over vectors 0 to 3 and 4 to 7 of src, side by side: a tile's sums alone are too few to keep the units
  * busy. plus128: weights are signed, and 128 is added. */
 KERNELS_ALWAYS_INLINE void dot_halves(vi low[], vi high[], const struct r16_src *src, bool plus128,
@@ -84,12 +99,12 @@ KERNELS_ALWAYS_INLINE void dot_halves(vi low[], vi high[], const struct r16_src 
 {
     KERNELS_UNROLL
     for (int i = 0; i < 4; i++) {
-        vi w_low = plus128 ? r16_vec_plus(src, i, 128) : r16_vec(src, i);
-        vi w_high = plus128 ? r16_vec_plus(src, i + 4, 128) : r16_vec(src, i + 4);
+        vi w[2];
+        dot_vec_pair(w, src, i, plus128);
         KERNELS_UNROLL
         for (int t = 0; t < n_tok; t++) {
-            low[t] = dot_bytes(low[t], w_low, q[t] + 4 * i);
-            high[t] = dot_bytes(high[t], w_high, q[t] + 4 * (i + 4));
+            low[t] = dot_bytes(low[t], w[0], q[t] + 4 * i);
+            high[t] = dot_bytes(high[t], w[1], q[t] + 4 * (i + 4));
         }
     }
 }

@@ -5,6 +5,13 @@
 
 #include "kernels/x86/lanes_avx2.h"
 
+static inline vi vnni_load(const void *p)
+{
+    vi a = vi_load(p);
+    __asm__("" : "+x"(a));
+    return a;
+}
+
 static inline vi vnni_bytes(vi acc, vi w, vi x)
 {
     __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(acc) : "x"(w), "x"(x));

@@ -15,6 +15,14 @@ struct vnni_words2 {
     int16_t w[2];
 };
 
+/* A vector that is loaded into a register, whatever uses it. */
+static inline vi vnni_load(const void *p)
+{
+    vi a = vi_load(p);
+    __asm__("" : "+v"(a));
+    return a;
+}
+
 /* acc + the products of four unsigned bytes w with four signed bytes x */
 static inline vi vnni_bytes(vi acc, vi w, vi x)
 {
