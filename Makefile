@@ -7,7 +7,7 @@ MODEL   ?= $(BUNDLED)
 SEED    ?= 9
 
 # Lines and functions are what a report names: the rest of the debug information would take a third of the compiler's time.
-# Fixed addresses save each process a hundred thousand relocations.
+# Fixed addresses save each process its relocations.
 SANITIZE = -Dbuildtype=debugoptimized:-Doptimization=1:-Db_pie=false:-Db_sanitize=address,undefined:-Db_lundef=false:-Dc_args=-g1
 
 THREADS  = -Dbuildtype=debugoptimized:-Doptimization=1:-Db_sanitize=thread:-Db_lundef=false:-Dc_args=-g1:--suite=threads

@@ -127,7 +127,7 @@ struct plan_settings {
     double rank_part, rank_most;
     int64_t sort_cutoff; /* what moebius tune found for the model; 0: it was not measured here */
     double floor;        /* tokens a second that decode must be able to reach; 0: no floor */
-    const char *given;   /* options that a run needs besides, each after a space; borrowed; NULL: none */
+    const char *given;   /* a run's further options for a shell, each after a space; borrowed; NULL: none */
 };
 
 #endif

@@ -677,15 +677,6 @@ static void write_flags(struct making *k)
         snprintf(out + strlen(out), n - strlen(out), " --sort-cutoff %" PRId64, s->sort_cutoff);
 }
 
-/* Options are added whole, or named. */
-static void add_given(struct making *k)
-{
-    char *out = k->p->flags;
-    size_t n = strlen(out), room = sizeof k->p->flags - n;
-    const char *given = k->s->given ? k->s->given : "";
-    snprintf(out + n, room, "%s", strlen(given) < room ? given : " and --store, --override-kv and --yarn as given");
-}
-
 static void plan_cpu(struct making *k)
 {
     struct plan *p = k->p;
@@ -720,5 +711,4 @@ void plan_make(struct plan *out, const struct plan_inputs *in)
         plan_make_gpu(&k);
     else
         plan_cpu(&k);
-    add_given(&k);
 }

@@ -9,14 +9,7 @@
 #include "planner/ceiling.h"
 #include "planner/receipts.h"
 
-enum {
-    PLAN_MAX_ROW = 12,
-    PLAN_MAX_LINE = 12,
-    PLAN_LINE_BYTES = 240,
-    PLAN_FLAGS_BYTES = 2048,
-    PLAN_N_PROMPT = 6,
-    PLAN_MAX_GPU_ROW = 512
-};
+enum { PLAN_MAX_ROW = 12, PLAN_MAX_LINE = 12, PLAN_LINE_BYTES = 240, PLAN_N_PROMPT = 6, PLAN_MAX_GPU_ROW = 512 };
 
 /* What is kept free, the same in loading and in planning. */
 enum {
@@ -104,7 +97,7 @@ struct plan {
     struct plan_gpu_row gpu[PLAN_MAX_GPU_ROW]; /* [n_gpu] */
     int n_gpu, gpu_chosen;                     /* index of the first row that fits; -1: none */
 
-    char flags[PLAN_FLAGS_BYTES]; /* the options of a run with these settings, as a shell takes them */
+    char flags[PLAN_LINE_BYTES]; /* the options of a run with these settings, without plan_settings.given */
     struct plan_lines assumptions;
 };
 

@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/bytes.h"
 #include "base/json_text.h"
 #include "planner/plan.h"
 
@@ -88,6 +89,17 @@ static json_t *settings(const struct plan *p, const struct plan_inputs *in)
                      in->facts->kv[s->kv].name);
 }
 
+/* NULL: out of memory. */
+static json_t *flags(const struct plan *p)
+{
+    struct bytes text = {0};
+    bytes_put_text(&text, p->flags);
+    bytes_put_text(&text, p->settings.given ? p->settings.given : "");
+    json_t *j = text.is_short ? NULL : json_text(bytes_text(&text), text.n);
+    bytes_close(&text);
+    return j;
+}
+
 static json_t *object(const struct plan *p, const struct plan_inputs *in)
 {
     const struct plan_facts *f = in->facts;
@@ -95,7 +107,7 @@ static json_t *object(const struct plan *p, const struct plan_inputs *in)
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, f->fingerprint);
     return json_pack(
         "{s:b, s:o, s:o, s:{s:o, s:o, s:s, s:I, s:b}, s:o, s:o, s:o, s:s, s:f, s:{s:o, s:o, s:o}, s:{s:o, s:o}, "
-        "s:{s:o, s:o, s:o}, s:o, s:o, s:s, s:o}",
+        "s:{s:o, s:o, s:o}, s:o, s:o, s:o, s:o}",
         "refused", p->is_refused, "refusal", p->is_refused ? json_text(p->refusal, strlen(p->refusal)) : json_null(),
         "nearest", lines(&p->nearest), "model", "name", json_text(f->name, strlen(f->name)), "arch",
         json_text(f->arch, strlen(f->arch)), "fingerprint", fingerprint, "bytes", (json_int_t)f->file_bytes,
@@ -104,7 +116,7 @@ static json_t *object(const struct plan *p, const struct plan_inputs *in)
         known(p->decode.ceiling), "decode_one", known(p->decode_one.ceiling), "prefill", known(p->prefill.ceiling),
         "parts", "decode", parts(&p->decode), "prefill", parts(&p->prefill), "forecast", "decode",
         speed_band(&p->decode), "decode_one", speed_band(&p->decode_one), "prefill", speed_band(&p->prefill), "prompts",
-        prompts(p), "gpu", gpus(p), "flags", p->flags, "assumptions", lines(&p->assumptions));
+        prompts(p), "gpu", gpus(p), "flags", flags(p), "assumptions", lines(&p->assumptions));
 }
 
 err_code plan_json(const struct plan *p, const struct plan_inputs *in, char **text, struct err *e)

@@ -165,7 +165,7 @@ static err_code say_all(struct bytes *b, const struct plan *p, const struct plan
     for (int i = 0; i < p->assumptions.n; i++)
         SAY("  %s\n", p->assumptions.text[i]);
     if (!p->is_refused)
-        SAY("\na run would use %s\n", p->flags);
+        SAY("\na run would use %s%s\n", p->flags, p->settings.given ? p->settings.given : "");
     return code;
 }
 

@@ -371,7 +371,7 @@ def test_a_run_takes_what_the_plan_was_given():
     stores = plan("--machine", MACHINES + "laptop.json", "--store", "fast,my drive")["flags"]
     assert stores.endswith(" --store 'fast,my drive'"), stores
     many = [x for i in range(16) for x in ("--override-kv", f"general.name={i:0200}")]
-    assert plan(*many)["flags"].endswith(" and --store, --override-kv and --yarn as given")
+    assert shlex.split(plan(*many)["flags"])[-32:] == many
 
 
 def test_the_gate_decides_and_runs_obey_it():
